@@ -1,0 +1,43 @@
+"""ecoc: next-item recommenders that optimise long-term reward, learned from logs alone.
+
+Importing this is light: each public name is loaded when it is first used.
+"""
+
+from importlib import import_module
+from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ecoc.data.prepare import prepare
+    from ecoc.data.sequences import Dataset, open_data
+    from ecoc.errors import ArtifactError, EcocError, InputError, ResourceError, TrainingError
+
+__version__ = _version("ecoc")
+
+_HOMES = {
+    "prepare": "ecoc.data.prepare",
+    "open_data": "ecoc.data.sequences",
+    "Dataset": "ecoc.data.sequences",
+    "EcocError": "ecoc.errors",
+    "InputError": "ecoc.errors",
+    "ArtifactError": "ecoc.errors",
+    "TrainingError": "ecoc.errors",
+    "ResourceError": "ecoc.errors",
+}
+
+__all__ = [
+    "ArtifactError",
+    "Dataset",
+    "EcocError",
+    "InputError",
+    "ResourceError",
+    "TrainingError",
+    "open_data",
+    "prepare",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ecoc' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,176 @@
+"""The `ecoc` command: thin shells over the Python functions, and errors as exit codes."""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ecoc.console import Terminated, listen_for_sigterm, progress
+from ecoc.errors import EcocError
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Learn next-item recommenders that optimise long-term reward, from logs alone.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
+Threads = Annotated[int | None, typer.Option(help="Processor threads (all there are).")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        import ecoc
+
+        print(f"ecoc {ecoc.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Learn next-item recommenders that optimise long-term reward, from logs alone."""
+
+
+@app.command()
+def prepare(  # noqa: PLR0913 - one parameter a flag
+    source: Annotated[list[str], typer.Argument(help="Log file(s) or folder, or a world such as world:default.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the prepared dataset to.")],
+    format: Annotated[  # noqa: A002 - the name of the flag
+        str | None,
+        typer.Option(help="log, yelp, tmall, rl4rs, movielens, retailrocket, taobao or world.", show_default="log"),
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="log: column of the user id.")] = None,
+    item: Annotated[str | None, typer.Option(help="log: column of the item id.")] = None,
+    time: Annotated[str | None, typer.Option(help="log: column of the time.")] = None,
+    time_format: Annotated[
+        str | None,
+        typer.Option(help="log: epoch[-s|-ms|-us|-ns], iso, a strptime pattern, or order (rows are in time order).",
+                     show_default="auto"),
+    ] = None,
+    feedback: Annotated[str | None, typer.Option(help="log: column of the feedback, names or numbers.")] = None,
+    reward: Annotated[str | None, typer.Option(help="log: worth of each feedback: 'click=1,buy=3'; name=drop.")] = None,
+    reward_column: Annotated[str | None, typer.Option(help="log: numeric column or arithmetic: 'quantity*price'.")] = None,
+    items: Annotated[str | None, typer.Option(help="log: file with titles, prices, categories of items.")] = None,
+    category: Annotated[str | None, typer.Option(help="log: column of the item's category.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="log: field separator.", show_default="found")] = None,
+    header: Annotated[bool | None, typer.Option("--header/--no-header", help="log: first line names columns, or columns are 1, 2, …")] = None,
+    quoting: Annotated[bool | None, typer.Option("--quoting/--no-quoting", help="log: fields may be quoted.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Text encoding.", show_default="utf-8")] = None,
+    bad_rows: Annotated[str | None, typer.Option(help="fail at a bad row, or skip, count and list.", show_default="fail")] = None,
+    dedup: Annotated[str | None, typer.Option(help="none, exact, or feedback (first of user, item, feedback).")] = None,
+    min_item_support: Annotated[int | None, typer.Option(help="Drop items with fewer events.")] = None,
+    min_length: Annotated[int | None, typer.Option(help="Drop sequences with fewer events.")] = None,
+    filter: Annotated[str | None, typer.Option(help="k-core or single-pass.", show_default="k-core")] = None,  # noqa: A002
+    session_gap: Annotated[str | None, typer.Option(help="Split a user's log at pauses, e.g. 30min, 7d.")] = None,
+    ties: Annotated[str | None, typer.Option(help="Order of equal times: file or item.", show_default="file")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="time:0.8, per-user:0.8, leave-one-out or source.", show_default="time:0.8")
+    ] = None,
+    validation: Annotated[float | None, typer.Option(help="Share of training sequences held out.", show_default="0.1")] = None,
+    events: Annotated[int | None, typer.Option(help="world: events to generate.")] = None,
+    catalogue: Annotated[int | None, typer.Option(help="world: number of items.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any other setting of the format: key=value.")] = None,
+    memory: Annotated[str, typer.Option(help="Memory to stay within; larger logs work on disk.")] = "4GB",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")] = False,
+    seed: Seed = None,
+    threads: Threads = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Turn a raw log into a prepared dataset: checked, filtered, ordered, split, numbered."""
+    given = {
+        name: value
+        for name, value in locals().items()
+        if name not in {"source", "out", "format", "set_", "memory", "overwrite", "threads", "json_", "quiet", "debug"}
+    }
+    from ecoc.config import parse_overrides
+    from ecoc.data.describe import page, summary
+    from ecoc.data.prepare import prepare as run
+
+    options = {**{name: value for name, value in given.items() if value is not None}, **parse_overrides(set_ or [])}
+    with progress(quiet) as watch:
+        data = run(
+            source, out, format=format, memory=memory, threads=threads, overwrite=overwrite, progress=watch, **options
+        )
+    _answer(summary(data), page(data), json_)
+
+
+@app.command()
+def info(
+    path: Annotated[Path, typer.Argument(help="A prepared dataset.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read every file and compare its checksum.")] = False,
+    json_: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say what a folder is: statistics, versions, checksums."""
+    from ecoc.data.describe import page, summary
+    from ecoc.data.sequences import open_data
+
+    data = open_data(path, verify=verify)
+    _answer(summary(data), page(data) + ("\n  every file matches its checksum" if verify else ""), json_)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller world, fewer users.")] = False,
+    world: Annotated[str, typer.Option(help="Which built-in world.")] = "world:default",
+    seed: Seed = None,
+    threads: Threads = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Generate a world with a known truth, prepare its log, and show what policies really earn in it."""
+    from ecoc.demo import demo as run
+
+    say = (lambda text: None) if json_ else (lambda text: print(text, flush=True))
+    with progress(quiet) as watch:
+        result = run(out, quick=quick, world=world, seed=seed or 0, threads=threads, say=say, progress=watch)
+    if json_:
+        _answer(result, "", json_)
+
+
+def _answer(facts: dict[str, Any], text: str, as_json: bool) -> None:
+    print(json.dumps(facts, ensure_ascii=False) if as_json else text)
+
+
+def main() -> None:
+    """Run the command line; every failure becomes one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    listen_for_sigterm()
+    try:
+        app()
+    except EcocError as error:
+        _fail(error, str(error), error.exit_code)
+    except MemoryError as error:
+        _fail(error, "out of memory; pass a smaller --memory or use a larger machine", 5)
+    except KeyboardInterrupt as error:
+        _fail(error, "interrupted", 130)
+    except Terminated as error:
+        _fail(error, "terminated", 143)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
+        sys.exit(0)
+    except Exception as error:  # noqa: BLE001 - the one translator of the unforeseen
+        _fail(error, f"internal error: {type(error).__name__}: {error}; please report it, with the output of --debug", 1)
+
+
+def _fail(error: BaseException, message: str, code: int) -> None:
+    if "--debug" in sys.argv:
+        traceback.print_exception(error)
+    print(" ".join(message.split()), file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""Data: raw logs in, prepared datasets out."""

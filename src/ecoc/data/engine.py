@@ -1,0 +1,95 @@
+"""The data engine: one DuckDB database in a scratch folder, with hard limits and our errors."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ecoc.errors import ResourceError
+
+_SHARE = 0.6  # of the memory limit; the rest is for the reader, the interpreter and what the engine does not count
+
+
+class Engine:
+    """Runs SQL over tables in `folder`, spilling there when `memory` bytes are not enough."""
+
+    def __init__(self, folder: Path | None = None, memory: int = 1 << 30, threads: int = 1) -> None:
+        config: dict[str, Any] = {
+            "memory_limit": f"{int(memory * _SHARE) >> 20}MiB",
+            "threads": threads,
+            "preserve_insertion_order": False,  # order is always asked for; without this every step would keep its input's
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        if folder is not None:
+            config["temp_directory"] = str(folder / "spill")
+        self._connection = duckdb.connect(str(folder / "work.duckdb") if folder else ":memory:", config=config)
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute("SET enable_progress_bar = false")
+
+    def run(self, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """Execute and fetch a small result."""
+        try:
+            return self._connection.execute(sql, parameters or []).fetchall()
+        except duckdb.Error as error:
+            raise _translated(error) from error
+
+    def one(self, sql: str, parameters: list[Any] | None = None) -> Any:
+        """The single value of a single row."""
+        return self.run(sql, parameters)[0][0]
+
+    def stream(self, sql: str, rows: int = 1 << 18) -> Iterator[pa.RecordBatch]:
+        """Execute and stream a large result."""
+        try:
+            yield from self._connection.sql(sql).to_arrow_reader(rows)
+        except duckdb.Error as error:
+            raise _translated(error) from error
+
+    def feed(self, batches: Iterator[pa.RecordBatch], sql: str) -> int:
+        """Execute `sql` with `batches` as the view `raw`; returns how many batches there were.
+
+        An error in the iterator comes out as it was raised, not as the engine's report of it.
+        """
+        raised: list[BaseException] = []
+        count = itertools.count()
+
+        def guarded() -> Iterator[pa.RecordBatch]:
+            try:
+                for batch in batches:
+                    next(count)
+                    yield batch
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        first = next(batches, None)
+        if first is None:
+            return 0
+        batches = itertools.chain([first], batches)
+        self._connection.register("raw", pa.RecordBatchReader.from_batches(first.schema, guarded()))
+        try:
+            self._connection.execute(sql)
+        except duckdb.Error as error:
+            if raised:
+                raise raised[0] from None
+            raise _translated(error) from error
+        finally:
+            self._connection.unregister("raw")
+        return next(count)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+
+def _translated(error: duckdb.Error) -> Exception:
+    """Resource failures as ours; anything else is a fault of this program and stays what it is."""
+    text = str(error).splitlines()[0]
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return ResourceError(f"out of memory while preparing: {text[:200]}; raise --memory")
+    if isinstance(error, duckdb.IOException):
+        return ResourceError(f"disk failure while preparing: {text[:200]}; free space at the output folder")
+    return error

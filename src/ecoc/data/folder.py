@@ -1,0 +1,130 @@
+"""Folders that are whole or absent: written aside under a lock, flushed, then renamed into place."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ecoc.errors import InputError, ResourceError
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def parse_bytes(text: str) -> int:
+    """`4GB`, `512MiB` or a plain number as bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if match is None or match[2] == "i":
+        raise InputError(f"{text!r} is not a size; expected e.g. 4GB or 512MB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+@contextmanager
+def new_folder(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield an empty scratch folder beside `target`; on success it becomes `target`, on any failure it vanishes.
+
+    A target that holds something is refused, unless `overwrite` and `is_ours(target)`: other people's files are never
+    removed. Two writers of one target exclude each other by a lock that dies with its process.
+    """
+    target = Path(os.path.abspath(target))
+    _check_target(target, overwrite=overwrite, is_ours=is_ours)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{target.parent}: {error.strerror}; choose another output folder") from None
+    with _lock(target):
+        _clean_up(target)
+        scratch = target.parent / f".{target.name}.partial-{os.getpid()}"
+        try:
+            scratch.mkdir()
+            yield scratch
+            _flush(scratch)
+            _check_target(target, overwrite=overwrite, is_ours=is_ours)
+            _replace(scratch, target)
+        except OSError as error:
+            raise ResourceError(f"{scratch}: {error.strerror or error}; free space or choose another folder") from error
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _clean_up(target: Path) -> None:
+    """Remove what a killed process left; what it had moved aside and not yet replaced goes back."""
+    for old in target.parent.glob(f".{target.name}.old-*"):
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.rename(target)
+    for leftover in target.parent.glob(f".{target.name}.partial-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _check_target(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InputError(f"{target}: a file is in the way; choose another output folder")
+    if not any(target.iterdir()):
+        return
+    if not overwrite:
+        raise InputError(f"{target}: the folder exists and is not empty; choose another or pass --overwrite")
+    if not is_ours(target):
+        raise InputError(f"{target}: holds files that ecoc did not write; --overwrite will not remove them")
+
+
+@contextmanager
+def _lock(target: Path) -> Iterator[None]:
+    """Hold the lock beside `target`; a second writer is told who holds it."""
+    path = target.parent / f".{target.name}.lock"
+    with path.open("a+") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_current = path.exists() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino
+        except OSError:
+            is_current = False
+        if not is_current:  # held by another process, or just given up by one
+            stream.seek(0)
+            holder = stream.read().strip() or "(unknown)"
+            raise InputError(f"{target}: process {holder} is writing it now; wait for it or choose another folder")
+        stream.seek(0)
+        stream.truncate()
+        stream.write(str(os.getpid()))
+        stream.flush()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _flush(folder: Path) -> None:
+    """Everything to disk before the rename makes it look finished."""
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _replace(scratch: Path, target: Path) -> None:
+    old = None
+    if target.exists():
+        old = target.parent / f".{target.name}.old-{os.getpid()}"
+        target.rename(old)
+    scratch.rename(target)
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, as hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

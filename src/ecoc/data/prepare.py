@@ -1,0 +1,189 @@
+"""Prepare: raw log -> validated, filtered, split and numbered sequences in a folder that is whole or absent."""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ecoc.data.badrows import BadRows
+from ecoc.data.engine import Engine
+from ecoc.data.filters import Filters, statistics_of_other_rule, time_at
+from ecoc.data.folder import new_folder, parse_bytes
+from ecoc.data.sequences import Dataset, open_data
+from ecoc.data.sources import SOURCES
+from ecoc.data.sources.base import PrepareConfig, Source
+from ecoc.data.stage import Progress, Stage
+from ecoc.data.write import Split, StoreWriter, choose_validation
+from ecoc.errors import InputError
+from ecoc.schema import MANIFEST, PROVENANCE, Manifest, Reason, json_bytes
+
+_PATHS = {"items"}  # settings that name files: part of the provenance, not of the data
+_LEAST_MEMORY = 256 << 20  # with less the engine has nothing to work with
+
+
+def prepare(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - the name of the flag
+    memory: str = "4GB",
+    threads: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Dataset:
+    """Turn a raw log into a prepared dataset and open it.
+
+    `source` is a file, a folder, several of them, or a built-in world such as `world:default`. `format` names the raw
+    format (`log` unless the source is a world); `options` are the settings of that format, the same as on the command
+    line: `user item time feedback reward split min_length …`. Wrong input raises `InputError` and leaves nothing behind.
+    """
+    paths = [os.fspath(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
+    if not paths:
+        raise InputError("no source given; give a log file, a folder or a world such as world:default")
+    name = format or ("world" if paths[0].startswith("world:") else "log")
+    kind = SOURCES[name]
+    config = kind.Config.build({key: value for key, value in options.items() if value is not None}, where=f"prepare {name}")
+    opened = kind(config, paths)
+    limit = parse_bytes(memory)
+    if limit < _LEAST_MEMORY:
+        raise InputError(f"--memory {memory}: at least {_LEAST_MEMORY >> 20}MiB are needed")
+    if threads is not None and threads < 1:
+        raise InputError(f"--threads {threads}: at least 1 is needed")
+    target = Path(out)
+    with new_folder(target, overwrite=overwrite, is_ours=lambda folder: (folder / MANIFEST).is_file()) as folder:
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        engine = Engine(scratch, limit, threads or len(os.sched_getaffinity(0)))
+        try:
+            _Preparation(name, opened, config, engine, folder, progress or _silent).run()
+        finally:
+            engine.close()
+        shutil.rmtree(scratch)
+    return open_data(target)
+
+
+class _Preparation:
+    """One run of prepare, step by step."""
+
+    def __init__(
+        self, name: str, source: Source, config: PrepareConfig, engine: Engine, folder: Path, progress: Progress
+    ) -> None:
+        self._name = name
+        self._source = source
+        self._config = config
+        self._engine = engine
+        self._folder = folder
+        self._progress = progress
+        self._started = time.perf_counter()
+
+    def run(self) -> None:
+        config, engine, progress = self._config, self._engine, self._progress
+        bad = BadRows(skip=config.bad_rows == "skip")
+        lookup = self._source.items(bad)
+        bad.counts.clear()  # rows of the item table are not rows of the log
+        staged = Stage(engine, self._source, bad, progress).run()
+        filters = Filters(engine, config)
+        if not filters.note("read").interactions:
+            raise InputError(f"{self._source.paths[0]}: no usable rows; dropped: {_listed(staged.dropped)}")
+        progress("filtering", 0, 0)
+        filters.deduplicate()
+        filters.split_at_gaps(staged.time_unit)
+        alternative = statistics_of_other_rule(engine, config) if self._source.reference else None
+        filters.support_and_length()
+        if not filters.steps[-1].interactions:
+            raise InputError(
+                f"{self._source.paths[0]}: the filters left nothing; lower min_item_support "
+                f"({config.min_item_support}) or min_length ({config.min_length})"
+            )
+        progress("sorting", 0, 0)
+        writer = StoreWriter(engine, self._folder, self._folder / "scratch", staged.feedback)
+        writer.spool(filters.order)
+        split, cut = self._split()
+        if not split.train_lengths.any():
+            raise InputError(f"split {config.split} leaves no training events; choose a later cut")
+        progress("writing", 0, 0)
+        written = writer.write(split, lookup)
+        filters.steps.append(filters.steps[-1].model_copy(update={
+            "name": "in the vocabulary", "interactions": written.counts.interactions,
+            "sequences": written.counts.sequences, "items": written.counts.items,
+        }))
+        dropped = {**staged.dropped, **filters.dropped, Reason.UNSEEN_IN_TRAIN: written.unseen_in_train}
+        manifest = Manifest(
+            source=self._name,
+            settings={**config.model_dump(mode="json", exclude=_PATHS), **self._source.identity},
+            feedback=staged.feedback,
+            time_unit=staged.time_unit,
+            cut=cut,
+            rows_in=staged.rows_in,
+            dropped={reason: dropped[reason] for reason in Reason if dropped.get(reason)},
+            steps=tuple(filters.steps),
+            counts=written.counts,
+            reference=self._source.reference,
+            alternative=alternative,
+            files=written.files,
+        )
+        manifest = manifest.model_copy(update={"checksum": manifest.computed_checksum()})
+        (self._folder / MANIFEST).write_bytes(json_bytes(manifest.model_dump(mode="json")))
+        (self._folder / PROVENANCE).write_bytes(json_bytes(self._provenance(bad)))
+
+    def _split(self) -> tuple[Split, int | None]:
+        """How many leading events of each sequence are training, by the rule asked for."""
+        config, engine = self._config, self._engine
+        rule, _, share_text = config.split.partition(":")
+        cut = None
+        train = "count(*)"
+        if rule == "time":
+            total = engine.one("SELECT count(*) FROM events")
+            cut = time_at(engine, int(Fraction(share_text) * total))
+            train = f"count(*) FILTER (time < {cut})"
+        elif rule == "source":
+            if engine.one("SELECT count(*) FROM events WHERE is_test IS NULL"):
+                raise InputError(f"source '{self._name}' has no split of its own; use time:0.8, per-user:0.8 or leave-one-out")
+            train = "count(*) FILTER (NOT is_test)"
+        columns = ["lengths", "train_lengths"]
+        parts: dict[str, list[np.ndarray[Any, Any]]] = {column: [] for column in columns}
+        sql = f"SELECT count(*) AS lengths, {train} AS train_lengths FROM events GROUP BY seq ORDER BY seq"
+        for batch in engine.stream(sql):
+            for column in columns:
+                parts[column].append(batch.column(column).to_numpy())
+        lengths, train_lengths = (np.concatenate(parts[column]).astype(np.int64) for column in columns)
+        if rule == "leave-one-out":
+            train_lengths = np.where(lengths > 1, lengths - 1, lengths)
+        elif rule == "per-user":
+            share = Fraction(share_text)
+            train_lengths = np.maximum(1, lengths * share.numerator // share.denominator)
+        is_validation = choose_validation(train_lengths, config.validation, config.seed)
+        return Split(lengths, train_lengths, is_validation), cut
+
+    def _provenance(self, bad: BadRows) -> dict[str, Any]:
+        """Where the data came from and how long it took: what may differ between two equal datasets."""
+        import duckdb
+        import pyarrow
+
+        return {
+            "paths": self._source.paths,
+            "files": {name: getattr(self._config, name) for name in _PATHS if getattr(self._config, name, None)},
+            "bad_rows": bad.examples,
+            "seconds": round(time.perf_counter() - self._started, 3),
+            "versions": {
+                "python": sys.version.split()[0],
+                "duckdb": duckdb.__version__,
+                "pyarrow": pyarrow.__version__,
+                "numpy": np.__version__,
+            },
+        }
+
+
+def _listed(dropped: dict[Reason, int]) -> str:
+    return ", ".join(f"{reason} {rows}" for reason, rows in dropped.items()) or "none"
+
+
+def _silent(stage: str, done: float, total: float) -> None:
+    """Progress that nobody watches."""

@@ -1,0 +1,368 @@
+"""Readers: a raw file -> Arrow batches of its columns, in file order, and the way back from a row to its line.
+
+A reader first learns which columns there are, is told which are wanted (`select`), then streams. Every batch carries
+`row`, the row's ordinal in the file. Nothing is converted here: see `cells` and `times`.
+"""
+
+import csv
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from ecoc.data.badrows import BadRows
+from ecoc.data.cells import Cell, Kind, literal
+from ecoc.data.text import LONGEST_LINE, TextFile
+from ecoc.errors import InputError, did_you_mean
+from ecoc.schema import Reason
+
+_MULTI = "\x1f"  # stands in for separators of several characters, which the parser does not know
+_BATCH_ROWS = 1 << 17
+
+
+class Reader:
+    """Base: which columns a file has and how a wanted one is called in SQL."""
+
+    relation = "raw"
+    """SQL for what is selected from; `raw` is the view of the batches."""
+    malformed = "false"
+    """SQL that says a row of `relation` could not be parsed at all."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path = path
+        self.columns = list(columns)
+        self.selected: list[str] = []
+
+    def select(self, names: Sequence[str]) -> None:
+        """Choose the columns to stream; a missing one is an error that suggests the nearest."""
+        for name in names:
+            if name not in self.columns:
+                raise InputError(f"{self.path}:1: no column '{name}'; {did_you_mean(name, self.columns)}")
+            if self.columns.count(name) > 1:
+                raise InputError(f"{self.path}:1: column '{name}' occurs more than once; rename one of them")
+        self.selected = list(dict.fromkeys(names))
+
+    def cell(self, name: str) -> Cell:
+        """A selected column as SQL."""
+        return Cell(f"c{self.selected.index(name)}")
+
+    def sample(self, name: str) -> str | None:
+        """The first non-blank value of a selected column."""
+        for batch in self.batches():
+            for value in batch.column(f"c{self.selected.index(name)}").to_pylist():
+                if value is not None and str(value).strip():
+                    return str(value)
+            break
+        return None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream the selected columns `c0 c1 …` and `row`."""
+        raise NotImplementedError
+
+    def line_of(self, row: int) -> int:
+        """Line number of a row, for messages."""
+        return row + 1
+
+    def values_at(self, row: int) -> dict[str, str]:
+        """The selected values of one row as text, for messages."""
+        for batch in self.batches():
+            first = batch.column("row")[0].as_py()
+            if row < first + batch.num_rows:
+                record = batch.slice(row - first, 1).to_pylist()[0]
+                return {name: str(record[f"c{k}"]) for k, name in enumerate(self.selected)}
+        return {}
+
+    @property
+    def bytes_read(self) -> int:
+        """How much of the file has been read, for the progress bar."""
+        return 0
+
+    def report(self) -> None:
+        """Report the rows that never became part of a batch, since the last call."""
+
+
+def numbered(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Append the ordinals `first, first + 1, …` as column `row`."""
+    return batch.append_column("row", pa.array(np.arange(first, first + batch.num_rows)))
+
+
+class Delimited(Reader):
+    """CSV, TSV and relatives. `separator` may have several characters (`::`)."""
+
+    def __init__(
+        self,
+        path: Path,
+        bad: BadRows,
+        *,
+        separator: str | None = None,
+        header: bool = True,
+        names: Sequence[str] | None = None,
+        quoting: bool = True,
+        encoding: str = "utf-8",
+    ) -> None:
+        self._text = TextFile(path, bad, encoding)
+        self._bad = bad
+        self._quoting = quoting
+        self._header = header
+        first_line = self._text.first_line()
+        self._wide = separator if separator is not None and len(separator) > 1 else None
+        self._separator = _MULTI if self._wide else separator or _guess_separator(first_line)
+        first = next(csv.reader([self._narrowed(first_line.encode()).decode()], **self._dialect()))
+        columns = [name.strip() for name in first] if header else names or [str(k + 1) for k in range(len(first))]
+        if len(columns) != len(first):
+            expected = (self._wide or self._separator).join(columns)
+            raise InputError(f"{path}:1: found {len(first)} fields, expected the {len(columns)} fields {expected}")
+        super().__init__(path, columns)
+        self._ragged: list[int] = []
+        self._reported = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream rows; ragged ones go to the bad rows."""
+        self._ragged, self._reported = [], 0
+        self._text.quotes = 0
+        row = 0
+        for batch in self._parsed():
+            yield numbered(batch, row)
+            row += batch.num_rows
+        if self._quoting and self._text.quotes % 2:
+            self._refuse_unclosed_quote()
+        if not row and not self._ragged:
+            raise InputError(f"{self.path}:1: only a header and no rows; give the rows too")
+
+    def _parsed(self) -> Iterator[pa.RecordBatch]:
+        positions = [self.columns.index(name) for name in self.selected]
+        stream = self._text.stream(int(self._header), self._narrowed)
+        options = {
+            "read_options": pa.csv.ReadOptions(
+                block_size=4 * LONGEST_LINE,
+                use_threads=False,  # threads would hide the row numbers of ragged rows, and gain nothing here
+                column_names=[str(k) for k in range(len(self.columns))],
+            ),
+            "parse_options": pa.csv.ParseOptions(
+                delimiter=self._separator,
+                quote_char='"' if self._quoting else False,
+                newlines_in_values=self._quoting,
+                invalid_row_handler=self._on_ragged,
+            ),
+            "convert_options": pa.csv.ConvertOptions(
+                include_columns=[str(k) for k in positions],
+                column_types={str(k): pa.string() for k in positions},
+                strings_can_be_null=False,
+            ),
+        }
+        try:
+            reader = pa.csv.open_csv(stream, **options)
+            for batch in reader:
+                if batch.num_rows:
+                    yield batch.rename_columns([f"c{k}" for k in range(len(self.selected))])
+        except pa.ArrowInvalid as error:
+            if "Empty CSV" in str(error):
+                return
+            self._refuse_unclosed_quote()
+            raise InputError(f"{self.path}: cannot be read as delimited text: {str(error)[:200]}") from None
+
+    def _on_ragged(self, ragged: Any) -> str:
+        self._ragged.append(ragged.number)
+        return "skip"
+
+    def report(self) -> None:
+        """Report the ragged rows met since the last call."""
+        fresh = self._ragged[self._reported :]
+        self._reported = len(self._ragged)
+        self._bad.count(Reason.MALFORMED_ROW, len(fresh))
+        for number in fresh[: self._bad.room if self._bad.skip else 1]:
+            line, record = self._record(number - 1)
+            message = f"found {len(record)} fields, expected {len(self.columns)} as in line 1"
+            self._bad.example(f"{self.path}:{line}", message)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._text.bytes_read
+
+    def line_of(self, row: int) -> int:
+        """Line of the row-th good record. Lines are counted again only if quotes or blank lines made them differ."""
+        ordinal = self._ordinal(row)
+        if not self._text.has_quotes_or_blanks:
+            return ordinal + 1 + int(self._header)
+        return self._record(ordinal)[0]
+
+    def values_at(self, row: int) -> dict[str, str]:
+        _, record = self._record(self._ordinal(row))
+        return {name: record[self.columns.index(name)] for name in self.selected}
+
+    def _ordinal(self, row: int) -> int:
+        """Ordinal among all records of the row-th good one."""
+        ordinal = row
+        while True:
+            moved = row + bisect_right(self._ragged, ordinal + 1)
+            if moved == ordinal:
+                return ordinal
+            ordinal = moved
+
+    def _record(self, ordinal: int) -> tuple[int, list[str]]:
+        """Line number and fields of a record, by a slow exact parser."""
+        position = -1
+        for line, record in self._records():
+            if record:
+                position += 1
+                if position == ordinal:
+                    return line, record
+        return 0, []
+
+    def _records(self, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+        text = TextFile(self.path, BadRows(skip=True), self._text.encoding)
+        lines = (line.decode() for line in text.stream(int(self._header), self._narrowed))
+        previous_limit = csv.field_size_limit(16 * LONGEST_LINE)
+        start = 1 + int(self._header)
+        try:
+            reader = csv.reader(lines, strict=strict, **self._dialect())
+            for record in reader:
+                yield start, record
+                start = reader.line_num + 1 + int(self._header)
+        except csv.Error as error:
+            raise InputError(f"{self.path}:{start}: {error}") from None
+        finally:
+            csv.field_size_limit(previous_limit)
+
+    def _refuse_unclosed_quote(self) -> None:
+        try:
+            for _ in self._records(strict=True):
+                pass
+        except InputError as error:
+            where = str(error).rsplit(": ", 1)[0]
+            raise InputError(
+                f"{where}: a quote is opened here and not closed before the next separator; "
+                "fix the row, or pass --no-quoting if quotes are plain text"
+            ) from None
+
+    def _dialect(self) -> dict[str, Any]:
+        return {"delimiter": self._separator, "quoting": csv.QUOTE_MINIMAL if self._quoting else csv.QUOTE_NONE}
+
+    def _narrowed(self, block: bytes) -> bytes:
+        return block.replace(self._wide.encode(), _MULTI.encode()) if self._wide else block
+
+
+def _guess_separator(line: str) -> str:
+    found = max(",\t;|", key=line.count)
+    return found if found in line else " " if " " in line.strip() else ","
+
+
+class JsonLines(Reader):
+    """One JSON object a line. Values are taken as text by the engine's own JSON parser; the rest is never decoded."""
+
+    malformed = "j IS NULL"
+
+    def __init__(self, path: Path, bad: BadRows, *, encoding: str = "utf-8") -> None:
+        self._text = TextFile(path, bad, encoding)
+        try:
+            first = json.loads(self._text.first_line())
+        except (ValueError, RecursionError):
+            first = None
+        if not isinstance(first, dict):
+            raise InputError(f"{path}:1: not a JSON object; one object a line was expected, e.g. {{\"user\": \"u1\"}}")
+        super().__init__(path, list(first))
+
+    def select(self, names: Sequence[str]) -> None:
+        super().select(names)
+        paths = ", ".join(literal('$."' + name.replace('"', "") + '"') for name in self.selected)
+        self.relation = (
+            "(SELECT row, CASE WHEN TRY(json_type(line)) = 'OBJECT'"
+            f" THEN json_extract_string(line, [{paths}]) END AS j FROM raw)"
+        )
+
+    def cell(self, name: str) -> Cell:
+        return Cell(f"j[{self.selected.index(name) + 1}]")
+
+    def sample(self, name: str) -> str | None:
+        for block in self._text.blocks():
+            for line in block.split(b"\n")[:1000]:
+                with suppress(ValueError, RecursionError, AttributeError):
+                    value = json.loads(line).get(name)
+                    if value is not None and str(value).strip():
+                        return str(value)
+            break
+        return None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream whole lines as column `line`; `row` is the line number less one, so blank lines leave gaps."""
+        row = 0
+        for block in self._text.blocks():
+            lines = block.split(b"\n")
+            lines.pop()
+            batch = pa.record_batch({"line": pa.array(lines, pa.string()), "row": np.arange(row, row + len(lines))})
+            row += len(lines)
+            if b"\n\n" in block or block.startswith(b"\n"):
+                batch = batch.filter(pa.array([bool(line.strip()) for line in lines]))
+            yield batch
+
+    def values_at(self, row: int) -> dict[str, str]:
+        for block in TextFile(self.path, BadRows(skip=True), self._text.encoding).blocks():
+            lines = block.split(b"\n")
+            if row < len(lines) - 1:
+                with suppress(ValueError, RecursionError):
+                    record = json.loads(lines[row])
+                    return {name: str(record.get(name)) for name in self.selected}
+                return {}
+            row -= len(lines) - 1
+        return {}
+
+    @property
+    def bytes_read(self) -> int:
+        return self._text.bytes_read
+
+
+class ParquetRows(Reader):
+    """A Parquet file. Types are kept; a row's line is its ordinal."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = pa.parquet.ParquetFile(path, memory_map=False)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path}:1: not a readable Parquet file ({str(error)[:100]}); write it again") from None
+        self._schema = self._file.schema_arrow
+        super().__init__(path, self._schema.names)
+        self._rows_read = 0
+
+    def cell(self, name: str) -> Cell:
+        return Cell(f"c{self.selected.index(name)}", self._kind(name))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream row groups in order."""
+        row = 0
+        if not self._file.metadata.num_rows:
+            raise InputError(f"{self.path}:1: the file has columns but no rows")
+        try:
+            for batch in self._file.iter_batches(_BATCH_ROWS, columns=self.selected):
+                ordered = batch.select(self.selected).rename_columns([f"c{k}" for k in range(len(self.selected))])
+                yield numbered(ordered, row)
+                row += batch.num_rows
+                self._rows_read = row
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{self.path}:{row + 1}: damaged Parquet data ({str(error)[:100]})") from None
+
+    @property
+    def bytes_read(self) -> int:
+        return int(self.path.stat().st_size * self._rows_read / max(1, self._file.metadata.num_rows))
+
+    def _kind(self, name: str) -> Kind:
+        kind = self._schema.field(name).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            return "text"
+        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+            return "integer"
+        if pa.types.is_timestamp(kind) and kind.unit == "ns":
+            return "nanotime"
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return "number"
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            return "time"
+        raise InputError(f"{self.path}:1: column '{name}' holds {kind}; text, numbers or timestamps were expected")

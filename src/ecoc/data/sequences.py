@@ -1,0 +1,254 @@
+"""Open a prepared dataset: memory-mapped arrays for the machine, outside ids for people."""
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from ecoc.data.folder import file_sha256
+from ecoc.data.times import PER_SECOND
+from ecoc.errors import ArtifactError, InputError
+from ecoc.schema import ARRAYS, FORMAT, FORMAT_VERSION, ITEMS, MANIFEST, SEQUENCES, Counts, Manifest
+
+if TYPE_CHECKING:
+    from ecoc.data.vocab import Item, ItemVocab
+
+_LARGEST_MANIFEST = 8 << 20
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One user's events in time order, with outside ids. The first `train_length` are training, the rest test."""
+
+    user: str
+    name: str
+    items: list[str]
+    feedback: list[str]
+    rewards: NDArray[np.float32]
+    times: NDArray[np.int64]
+    train_length: int
+    is_validation: bool
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class Dataset:
+    """A prepared dataset. Arrays are read-only memory maps: opening copies nothing.
+
+    For training: `items feedback rewards times` (one entry an event), `offsets` (sequence k is events
+    `offsets[k]:offsets[k + 1]`), `train_lengths` and `is_validation`. For people: iteration, `sequence`, `user`,
+    `item`, `statistics`.
+    """
+
+    items: NDArray[np.int32]
+    feedback: NDArray[np.uint8]
+    rewards: NDArray[np.float32]
+    times: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    train_lengths: NDArray[np.int64]
+    is_validation: NDArray[np.bool_]
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        for name, dtype in ARRAYS.items():
+            setattr(self, name, _open_array(path / f"{name}.npy", dtype))
+        _check_shape(self)
+
+    def __repr__(self) -> str:
+        counts = self.counts
+        return f"Dataset('{self.path}', {counts.interactions} events, {counts.sequences} sequences, {counts.items} items)"
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return (self.sequence(k) for k in range(len(self)))
+
+    @property
+    def counts(self) -> Counts:
+        """What the dataset holds."""
+        return self.manifest.counts
+
+    @property
+    def checksum(self) -> str:
+        """Fingerprint of everything in the dataset."""
+        return self.manifest.checksum
+
+    @cached_property
+    def vocab(self) -> "ItemVocab":
+        """Outside item id <-> index."""
+        from ecoc.data.vocab import ItemVocab
+
+        return ItemVocab.open(self.path / ITEMS)
+
+    def item(self, item: str) -> "Item":
+        """Everything known of an item, by its outside id."""
+        return self.vocab.item(item)
+
+    def sequence(self, number: int) -> Sequence:
+        """Sequence `number` with outside ids."""
+        if not 0 <= number < len(self):
+            raise InputError(f"sequences run from 0 to {len(self) - 1}; found {number}")
+        events = slice(int(self.offsets[number]), int(self.offsets[number + 1]))
+        user, name = self._sequence_ids[number]
+        names = self.manifest.feedback.names
+        return Sequence(
+            user=user,
+            name=name,
+            items=self.vocab.ids(self.items[events]),
+            feedback=[names[code] for code in self.feedback[events]],
+            rewards=self.rewards[events],
+            times=self.times[events],
+            train_length=int(self.train_lengths[number]),
+            is_validation=bool(self.is_validation[number]),
+        )
+
+    def user(self, user: str) -> list[Sequence]:
+        """The sequences of a user, by outside id; users are sorted, so this looks at a handful of entries."""
+        ids = self._sequence_ids
+        first = bisect_left(range(len(ids)), user.encode(), key=lambda k: ids[k][0].encode())
+        found = []
+        while first < len(ids) and ids[first][0] == user:
+            found.append(self.sequence(first))
+            first += 1
+        if not found:
+            raise InputError(f"no user '{user}' among the {self.counts.users} users of {self.path}")
+        return found
+
+    def statistics(self) -> dict[str, Any]:
+        """The shape of the data: lengths, repeats, rewards, popularity, times."""
+        lengths = np.diff(self.offsets)
+        feedback = np.bincount(self.feedback, minlength=len(self.manifest.feedback.names))
+        return {
+            "sequence_length": _quantiles(lengths),
+            "events_per_item": _quantiles(np.bincount(self.items, minlength=self.counts.items + 1)[1:]),
+            "reward": {"mean": float(self.rewards.mean(dtype=np.float64)), "min": float(self.rewards.min()),
+                       "max": float(self.rewards.max())},
+            "feedback": {
+                name: int(count) for name, count in zip(self.manifest.feedback.names, feedback, strict=True)
+            },
+            "first_time": self.readable_time(int(self.times.min())),
+            "last_time": self.readable_time(int(self.times.max())),
+        }
+
+    def readable_time(self, value: int) -> str:
+        """A stored time as ISO text; as the plain number where only an order is known."""
+        unit = self.manifest.time_unit
+        if unit == "order":
+            return str(value)
+        try:
+            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value * 10**6 // PER_SECOND[unit])
+        except OverflowError:
+            return str(value)
+        return moment.isoformat().replace("+00:00", "Z")
+
+    def verify(self) -> None:
+        """Read every file once and compare its checksum; a difference raises ArtifactError."""
+        if self.manifest.checksum != self.manifest.computed_checksum():
+            raise ArtifactError(f"{self.path / MANIFEST}: changed since it was written; prepare again")
+        for name, record in self.manifest.files.items():
+            if file_sha256(self.path / name) != record.sha256:
+                raise ArtifactError(f"{self.path / name}: its checksum differs from the manifest's; prepare again")
+
+    @cached_property
+    def _sequence_ids(self) -> "_SequenceIds":
+        return _SequenceIds(self.path / SEQUENCES)
+
+
+class _SequenceIds:
+    """User and name of each sequence, memory-mapped."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        try:
+            table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+            self._users, self._names = table.column("user"), table.column("sequence")
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise ArtifactError(f"{path}: not readable ({str(error)[:100]}); prepare again") from None
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def __getitem__(self, number: int) -> tuple[str, str]:
+        return self._users[number].as_py(), self._names[number].as_py()
+
+
+def open_data(path: str | PathLike[str], *, verify: bool = False) -> Dataset:
+    """Open a prepared dataset. Sizes and versions are always checked, every byte with `verify`."""
+    folder = Path(path)
+    manifest = _open_manifest(folder)
+    for name, record in manifest.files.items():
+        if Path(name).name != name:
+            raise ArtifactError(f"{folder / MANIFEST}: names the file {name!r} outside its folder")
+        file = folder / name
+        if not file.is_file():
+            raise ArtifactError(f"{file}: missing; prepare again")
+        if file.stat().st_size != record.bytes:
+            raise ArtifactError(f"{file}: {file.stat().st_size} bytes, the manifest says {record.bytes}; prepare again")
+    data = Dataset(folder, manifest)
+    if verify:
+        data.verify()
+    return data
+
+
+def _open_manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; give a prepared dataset")
+    if not path.is_file():
+        raise InputError(f"{folder}: no {MANIFEST} in it, so it is no prepared dataset; make one with ecoc prepare")
+    if path.stat().st_size > _LARGEST_MANIFEST:
+        raise ArtifactError(f"{path}: larger than {_LARGEST_MANIFEST} bytes; prepare again")
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise ArtifactError(f"{path}: not JSON; prepare again") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ArtifactError(f"{path}: not the manifest of a prepared dataset; prepare again")
+    if content.get("version") != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{path}: format version {content.get('version')!r}, this ecoc reads {FORMAT_VERSION}; prepare again"
+        )
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ArtifactError(f"{path}: {where}: {error.errors()[0]['msg']}; prepare again") from None
+
+
+def _open_array(path: Path, dtype: str) -> NDArray[Any]:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: not a readable array ({str(error)[:100]}); prepare again") from None
+    if array.dtype != np.dtype(dtype) or array.ndim != 1:
+        raise ArtifactError(f"{path}: holds {array.dtype} in {array.ndim} dimensions, expected {dtype} in 1")
+    loaded: NDArray[Any] = array
+    return loaded
+
+
+def _check_shape(data: Dataset) -> None:
+    events, sequences = data.counts.interactions, data.counts.sequences
+    expected = {name: events for name in ("items", "feedback", "rewards", "times")}
+    expected.update(offsets=sequences + 1, train_lengths=sequences, is_validation=sequences)
+    for name, length in expected.items():
+        if len(getattr(data, name)) != length:
+            raise ArtifactError(f"{data.path / name}.npy: {len(getattr(data, name))} entries, expected {length}")
+
+
+def _quantiles(values: NDArray[Any]) -> dict[str, float]:
+    marks = {"min": 0.0, "median": 0.5, "p90": 0.9, "max": 1.0}
+    result = {name: float(np.quantile(values, mark)) for name, mark in marks.items()}
+    return {"mean": float(values.mean()), **result}

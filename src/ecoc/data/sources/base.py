@@ -1,0 +1,166 @@
+"""What a source is: it knows one raw format, and says which column plays which part."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, Literal
+
+import pyarrow as pa
+from pydantic import Field, field_validator
+
+from ecoc.config import Config
+from ecoc.data.badrows import BadRows
+from ecoc.data.expression import Expression
+from ecoc.data.readers import Reader
+from ecoc.data.text import check_encoding
+from ecoc.data.times import TimeRule
+from ecoc.errors import InputError
+from ecoc.schema import Statistics
+
+_SPLIT = re.compile(r"(time|per-user):(0?\.\d+)|leave-one-out|source")
+_GAP = re.compile(r"(\d+)\s*(s|sec|min|h|d)")
+_GAP_SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400}
+
+
+class PrepareConfig(Config):
+    """Settings every source has; a source adds its own and may change a default."""
+
+    min_item_support: int = Field(1, ge=1, description="items with fewer events are dropped")
+    min_length: int = Field(2, ge=1, description="sequences with fewer events are dropped")
+    filter: Literal["k-core", "single-pass"] = Field(
+        "k-core", description="repeat the two filters until nothing changes, or once each: items, then sequences"
+    )
+    dedup: Literal["none", "exact", "feedback"] = Field(
+        "none",
+        description="which repeated rows go: none, exact copies, or all but the first of a user, item and feedback",
+    )
+    session_gap: str | None = Field(None, description="split a user's log where it pauses longer, e.g. 30min, 8h, 7d")
+    ties: Literal["file", "item"] = Field(
+        "file", description="order of equal times within a sequence: the log's own, or by item id"
+    )
+    split: str = Field("time:0.8", description="time:0.8, per-user:0.8, leave-one-out, or source (its own split)")
+    validation: float = Field(0.1, ge=0, lt=1, description="share of the training sequences held out for validation")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of the validation draw (and of a built-in world)")
+    bad_rows: Literal["fail", "skip"] = Field("fail", description="what a bad row does: stop, or be counted and listed")
+    encoding: str = Field("utf-8", description="text encoding of the files")
+
+    @field_validator("split")
+    @classmethod
+    def _known_split(cls, value: str) -> str:
+        if not _SPLIT.fullmatch(value):
+            raise ValueError(f"'{value}' is not a split; expected time:0.8, per-user:0.8, leave-one-out or source")
+        return value
+
+    @field_validator("session_gap")
+    @classmethod
+    def _known_gap(cls, value: str | None) -> str | None:
+        if value is not None and not _GAP.fullmatch(value):
+            raise ValueError(f"'{value}' is not a pause; expected a number and s, min, h or d, e.g. 30min")
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str) -> str:
+        return check_encoding(value)
+
+    @property
+    def gap_seconds(self) -> int | None:
+        """`session_gap` in seconds."""
+        match = _GAP.fullmatch(self.session_gap or "")
+        return int(match[1]) * _GAP_SECONDS[match[2]] if match else None
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """How a feedback value becomes a name and a reward.
+
+    With `rewards` only its names are accepted; without, `numeric` values are their own reward, and other names are
+    accepted only if the row brings its reward. `labels` renames raw values, `dropped` values are left out on purpose.
+    """
+
+    rewards: Mapping[str, float] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
+    numeric: bool = False
+    expected: str = "a known feedback"
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which column of a reader plays which part. Columns are named as in the reader."""
+
+    user: str
+    item: str
+    time: str | None
+    time_rule: TimeRule
+    feedback: str | None = None
+    reward: Expression | None = None
+    sequence: str | None = None
+    rank: str | None = None
+    is_test: str | None = None
+    category: str | None = None
+    left_out: tuple[str, str] | None = None
+    """A column and the value whose rows the user asked to leave out."""
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Part -> column, of the parts that are one plain column."""
+        named = {name: getattr(self, name) for name in _PLAIN}
+        return {name: column for name, column in named.items() if column is not None}
+
+
+_PLAIN = ("user", "item", "time", "feedback", "sequence", "rank", "is_test", "category")
+
+
+class Source(ABC):
+    """One raw format. Subclasses are listed in `ecoc.data.sources.SOURCES`."""
+
+    Config: ClassVar[type[PrepareConfig]] = PrepareConfig
+    reference: ClassVar[Statistics | None] = None
+    """The paper's statistics, for the datasets it uses."""
+    feedback: Feedback = Feedback()
+    identity: Mapping[str, object] = MappingProxyType({})
+    """What, besides the settings, says what the data are."""
+
+    def __init__(self, config: PrepareConfig, paths: Sequence[str]) -> None:
+        self.config = config
+        self.paths = list(paths)
+
+    @abstractmethod
+    def readers(self, bad: BadRows) -> Iterator[tuple[Reader, Fields]]:
+        """Each file, opened and with its columns selected, in order."""
+
+    def items(self, bad: BadRows) -> pa.Table | None:
+        """What is known of items: columns item, title, price, category; absent ones may be left out."""
+        return None
+
+    @property
+    def size(self) -> int:
+        """Bytes to read, for the progress bar; 0 if unknown."""
+        return sum(Path(path).stat().st_size for path in self.paths if Path(path).is_file())
+
+
+def find_file(path: Path, names: Iterable[str], *, what: str) -> Path:
+    """`path` itself, or in a folder the first of `names`, plain or compressed."""
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder; give {what}")
+    if not path.is_dir():
+        return path
+    names = list(names)
+    found = _first_in(path, names)
+    if found is None:
+        raise InputError(f"{path}: a folder without {' or '.join(names)}; give {what}")
+    return found
+
+
+def find_beside(path: Path, names: Iterable[str]) -> Path | None:
+    """The first of `names`, plain or compressed, in the folder of `path`."""
+    return _first_in(path.parent, list(names))
+
+
+def _first_in(folder: Path, names: Sequence[str]) -> Path | None:
+    candidates = (folder / (name + ending) for name in names for ending in ("", ".gz", ".zst"))
+    return next((candidate for candidate in candidates if candidate.is_file()), None)

@@ -1,0 +1,195 @@
+"""Any event log: CSV or TSV, Parquet, JSON lines; plain, gzip or zstd; one file, several, or a folder."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+from pydantic import BeforeValidator, Field, model_validator
+
+from ecoc.data.badrows import BadRows
+from ecoc.data.expression import columns_of, parse
+from ecoc.data.lookups import read_lookup
+from ecoc.data.readers import Delimited, JsonLines, ParquetRows, Reader
+from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source
+from ecoc.data.times import TimeRule, rule_for
+from ecoc.errors import InputError, did_you_mean
+
+_ENDINGS = {".csv", ".tsv", ".txt", ".log", ".dat", ".json", ".jsonl", ".ndjson", ".parquet", ".pq"}
+_JSON = {".json", ".jsonl", ".ndjson"}
+_DROP = "drop"
+
+
+def _as_reward_map(value: Any) -> Any:
+    """`'click=1,buy=3'` as a dictionary; a value may be `drop`."""
+    if not isinstance(value, str):
+        return value
+    result: dict[str, Any] = {}
+    for pair in value.split(","):
+        name, equals, number = (part.strip() for part in pair.rpartition("="))
+        if not equals or not name:
+            raise ValueError(f"{pair!r} is not name=number; expected e.g. 'click=1,buy=3'")
+        result[name] = number
+    return result
+
+
+def _as_number_or_drop(value: Any) -> Any:
+    if value == _DROP:
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{value!r} is not a number; expected e.g. 'click=1,buy=3' or 'view=drop'") from None
+
+
+RewardOf = Annotated[float | str, BeforeValidator(_as_number_or_drop)]
+
+
+class LogConfig(PrepareConfig):
+    """Which column is what."""
+
+    user: str = Field(description="column of the user id")
+    item: str = Field(description="column of the item id")
+    time: str | None = Field(None, description="column of the time; not needed with time_format order")
+    time_format: str = Field(
+        "auto", description="auto, epoch[-s|-ms|-us|-ns], iso, order (rows are in time order) or a strptime pattern"
+    )
+    feedback: str | None = Field(None, description="column of the feedback: names, or numbers that are the reward")
+    reward: Annotated[dict[str, RewardOf] | None, BeforeValidator(_as_reward_map)] = Field(
+        None, description="what each feedback is worth, e.g. 'click=1,buy=3'; name=drop leaves it out"
+    )
+    reward_column: str | None = Field(None, description="numeric column, or arithmetic over columns: quantity*price")
+    items: str | None = Field(None, description="file of items with titles, prices, categories")
+    items_id: str | None = Field(None, description="its id column (the name of the log's item column)")
+    items_title: str | None = Field(None, description="its title column ('title' if there is one)")
+    items_price: str | None = Field(None, description="its price column ('price' if there is one)")
+    items_category: str | None = Field(None, description="its category column ('category' if there is one)")
+    category: str | None = Field(None, description="column of the log that holds the item's category")
+    delimiter: str | None = Field(None, description="field separator (found in the first line by default)")
+    header: bool = Field(True, description="the first line names the columns; without, they are called 1, 2, …")
+    quoting: bool = Field(True, description="fields may be quoted; without, quotes are plain text")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "LogConfig":
+        if self.time is None and self.time_format != "order":
+            raise ValueError("time: name the time column, or pass time_format=order if rows are in time order")
+        if self.reward is not None and self.feedback is None:
+            raise ValueError("reward: names of feedback need the feedback column too")
+        if self.reward is not None and self.reward_column is not None:
+            raise ValueError("reward: give either reward or reward_column")
+        if self.delimiter is not None and self.delimiter != "\\t" and not self.delimiter:
+            raise ValueError("delimiter: expected at least one character")
+        return self
+
+
+class Log(Source):
+    """The user's own log, by column names."""
+
+    Config = LogConfig
+    config: LogConfig
+
+    def __init__(self, config: LogConfig, paths: list[str]) -> None:
+        super().__init__(config, [str(path) for given in paths for path in _files(Path(given))])
+        self.config = config
+        self._rule: TimeRule | None = None
+        if config.feedback is None:
+            self.feedback = Feedback({"event": 1.0} if config.reward_column is None else None)
+        elif config.reward is not None:
+            rewards = {name: worth for name, worth in config.reward.items() if isinstance(worth, float)}
+            dropped = frozenset(name for name in config.reward if name not in rewards)
+            self.feedback = Feedback(rewards, dropped=dropped, expected=f"one of {', '.join(config.reward)}")
+        else:
+            self.feedback = Feedback(
+                numeric=config.reward_column is None,
+                expected="a number, or pass what each name is worth, e.g. --reward 'click=1,buy=3'",
+            )
+
+    def readers(self, bad: BadRows) -> Iterator[tuple[Reader, Fields]]:
+        config = self.config
+        for path in map(Path, self.paths):
+            reader = self._open(path, bad)
+            reward = parse(config.reward_column, reader.columns) if config.reward_column else None
+            plain = (config.user, config.item, config.time, config.feedback, config.category)
+            names = [name for name in plain if name is not None]
+            reader.select(names + (columns_of(reward) if reward else []))
+            if self._rule is None:
+                self._rule = self._time_rule(reader)
+            yield (
+                reader,
+                Fields(
+                    config.user,
+                    config.item,
+                    config.time,
+                    self._rule,
+                    feedback=config.feedback,
+                    reward=reward,
+                    category=config.category,
+                ),
+            )
+
+    def items(self, bad: BadRows) -> pa.Table | None:
+        config = self.config
+        if config.items is None:
+            return None
+        reader = self._open(Path(config.items), bad)
+        parts = {"title": config.items_title, "price": config.items_price, "category": config.items_category}
+        named = {part: name or (part if part in reader.columns else None) for part, name in parts.items()}
+        if not any(named.values()):
+            raise InputError(
+                f"{config.items}:1: no column 'title', 'price' or 'category'; name them, e.g. --set items_title=NAME "
+                f"({did_you_mean('title', reader.columns)})"
+            )
+        return read_lookup(reader, item=config.items_id or config.item, **named)
+
+    def _time_rule(self, reader: Reader) -> TimeRule:
+        column = self.config.time
+        if column is None or self.config.time_format == "order":
+            return rule_for("order", None, None)
+        try:
+            return rule_for(self.config.time_format, reader.cell(column), reader.sample(column))
+        except InputError as error:
+            raise InputError(f"{reader.path}:{1 + int(self.config.header)}: {error}") from None
+
+    def _open(self, path: Path, bad: BadRows) -> Reader:
+        config = self.config
+        if _starts_with(path, b"PAR1"):
+            return ParquetRows(path)
+        plain = Path(path.name.removesuffix(".gz").removesuffix(".zst"))
+        if plain.suffix in {".parquet", ".pq"}:
+            raise InputError(f"{path}:1: named {plain.suffix} but not a Parquet file; write it again or rename it")
+        if plain.suffix in _JSON:
+            return JsonLines(path, bad, encoding=config.encoding)
+        separator = "\t" if config.delimiter == "\\t" else config.delimiter
+        return Delimited(
+            path, bad, separator=separator, header=config.header, quoting=config.quoting, encoding=config.encoding
+        )
+
+
+def _files(path: Path) -> list[Path]:
+    """A file, or the log files of a folder by name."""
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder; give a log")
+    if not path.is_dir():
+        return [path]
+    plain = {entry: Path(entry.name.removesuffix(".gz").removesuffix(".zst")) for entry in sorted(path.iterdir())}
+    found = [
+        entry
+        for entry, name in plain.items()
+        if entry.is_file() and name.suffix.lower() in _ENDINGS and not entry.name.startswith((".", "_"))
+    ]
+    if not found:
+        raise InputError(f"{path}: a folder without log files; expected names ending in {', '.join(sorted(_ENDINGS))}")
+    return found
+
+
+def _starts_with(path: Path, magic: bytes) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(magic)) == magic
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give a readable file") from None
+
+
+def worths(rewards: Mapping[str, float]) -> str:
+    """A reward map as it is written on the command line."""
+    return ",".join(f"{name}={worth:g}" for name, worth in rewards.items())

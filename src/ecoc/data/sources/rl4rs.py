@@ -1,0 +1,140 @@
+"""RL4RS dataset A: '@'-separated rows of one slate each, and `item_info.csv` with the prices that are the reward."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from ecoc.data.badrows import BadRows
+from ecoc.data.cells import Cell
+from ecoc.data.expression import Column
+from ecoc.data.lookups import read_lookup
+from ecoc.data.readers import Delimited, Reader
+from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_beside
+from ecoc.data.times import Epoch
+from ecoc.errors import InputError
+from ecoc.schema import Reason, Statistics
+
+_LOGS = ("rl4rs_dataset_a_sl.csv", "rl4rs_dataset_a_rl.csv")
+_PRICES = "item_info.csv"
+_SLATE = 9
+_FIRST_TEST = 6  # session_id mod 10: 0..5 train, 6..9 test
+
+
+class RL4RSConfig(PrepareConfig):
+    """Slates are taken whole and split by the benchmark's own rule."""
+
+    min_length: int = Field(1, ge=1, description="sequences with fewer events are dropped")
+    split: str = Field("source", description="source: session_id mod 10 up to 5 is train, the rest test")
+
+
+class RL4RS(Source):
+    """RL4RS-A: a sequence is a slate of nine exposed items; the reward is the price if bought, else 0."""
+
+    Config = RL4RSConfig
+    reference = Statistics(users=149_414, items=283, interactions=15_473_844)
+    feedback = Feedback(labels={"0": "ignore", "1": "buy"}, expected="feedback 0 or 1")
+
+    def __init__(self, config: RL4RSConfig, paths: list[str]) -> None:
+        super().__init__(config, [str(path) for given in paths for path in _logs(Path(given))])
+
+    def readers(self, bad: BadRows) -> Iterator[tuple[Reader, Fields]]:
+        prices = self.items(bad)
+        fields = Fields(
+            "session_id",
+            "item",
+            "timestamp",
+            Epoch("s"),
+            feedback="bought",
+            reward=Column("reward"),
+            sequence="sequence",
+            rank="position",
+            is_test="is_test",
+        )
+        for path in self.paths:
+            yield Slates(Delimited(Path(path), bad, separator="@", quoting=False), prices, bad), fields
+
+    def items(self, bad: BadRows) -> pa.Table:
+        path = find_beside(Path(self.paths[0]), [_PRICES])
+        if path is None:
+            raise InputError(f"{Path(self.paths[0]).parent}: no {_PRICES} beside the log; it holds the prices")
+        reader = Delimited(path, bad, separator=" ", quoting=False)
+        return read_lookup(reader, item="item_id", price="price", category="location")
+
+
+class Slates(Reader):
+    """One row an exposed item, from one row a slate."""
+
+    def __init__(self, rows: Delimited, prices: pa.Table, bad: BadRows) -> None:
+        super().__init__(rows.path, ["session_id", "sequence", "timestamp", "item", "bought", "position", "is_test", "reward"])
+        self.selected = self.columns
+        rows.select(["timestamp", "session_id", "sequence_id", "exposed_items", "user_feedback"])
+        self._rows = rows
+        self._prices = prices
+        self._bad = bad
+
+    def cell(self, name: str) -> Cell:
+        kinds = {"position": "integer", "is_test": "integer", "reward": "number"}
+        return Cell(name, kinds.get(name, "text"))  # type: ignore[arg-type]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream exposed items; a slate that is not nine items and nine answers is one bad row."""
+        for batch in self._rows.batches():
+            items, answers = (pc.split_pattern(batch.column(k), ",") for k in ("c3", "c4"))
+            lengths = pc.list_value_length(items)
+            whole = pc.and_(pc.equal(lengths, _SLATE), pc.equal(pc.list_value_length(answers), _SLATE))
+            whole = pc.and_(whole, pc.match_substring_regex(batch.column("c1"), r"^\d{1,18}$"))
+            for broken in batch.filter(pc.invert(whole)).column("row").to_pylist():
+                where = f"{self.path}:{self._rows.line_of(broken)}"
+                self._bad.add(Reason.MALFORMED_ROW, where, "not a slate of nine items, nine answers and a numeric session")
+            yield self._exploded(batch.filter(whole), items.filter(whole), answers.filter(whole))
+
+    def _exploded(self, batch: pa.RecordBatch, items: pa.Array, answers: pa.Array) -> pa.RecordBatch:
+        repeat = pa.array(np.repeat(np.arange(batch.num_rows), _SLATE))
+        session, sequence = (batch.column(k).take(repeat) for k in ("c1", "c2"))
+        item, bought = pc.list_flatten(items), pc.utf8_trim_whitespace(pc.list_flatten(answers))
+        price = self._prices.column("price").combine_chunks().take(pc.index_in(item, self._prices.column("item")))
+        last_digit = pc.cast(session, pa.int64()).to_numpy() % 10
+        return pa.record_batch(
+            {
+                "session_id": session,
+                "sequence": sequence,
+                "timestamp": batch.column("c0").take(repeat),
+                "item": item,
+                "bought": bought,
+                "position": np.tile(np.arange(_SLATE), batch.num_rows),
+                "is_test": (last_digit >= _FIRST_TEST).astype(np.int64),
+                "reward": pc.if_else(pc.equal(bought, "1"), price, pc.multiply(price, 0.0)),
+                "row": batch.column("row").take(repeat),
+            }
+        )
+
+    def sample(self, name: str) -> str | None:
+        return None
+
+    def report(self) -> None:
+        self._rows.report()
+
+    def line_of(self, row: int) -> int:
+        return self._rows.line_of(row)
+
+    def values_at(self, row: int) -> dict[str, str]:
+        return self._rows.values_at(row)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._rows.bytes_read
+
+
+def _logs(path: Path) -> list[Path]:
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder; give {_LOGS[0]} or its folder")
+    if not path.is_dir():
+        return [path]
+    found = [file for name in _LOGS for file in (path / name, path / f"{name}.gz", path / f"{name}.zst") if file.is_file()]
+    if not found:
+        raise InputError(f"{path}: a folder without {' or '.join(_LOGS)}; give the folder of the RL4RS-A logs")
+    return found

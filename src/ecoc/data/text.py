@@ -1,0 +1,225 @@
+"""Text files from outside: decompressed, decoded and checked in blocks of whole lines, with every fault named by line.
+
+What comes out is clean UTF-8 without byte-order mark or NUL, `\\n` at line ends, no line over `LONGEST_LINE`. Parsers
+behind this never meet anything else. A faulty line that may be skipped is replaced by an empty one, so that line
+numbers stay true.
+"""
+
+import codecs
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+
+from ecoc.data.badrows import BadRows
+from ecoc.errors import InputError
+from ecoc.schema import Reason
+
+LONGEST_LINE = 1 << 20
+_BLOCK = 1 << 20
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_REFUSED = {
+    b"PK\x03\x04": "a zip archive; unpack it first",
+    b"BZh": "a bzip2 file; unpack it first, or use gzip or zstd",
+    b"\xfd7zXZ": "an xz file; unpack it first, or use gzip or zstd",
+    b"7z\xbc\xaf": "a 7z archive; unpack it first",
+    b"\x89PNG": "a picture, not a log",
+    b"%PDF": "a PDF, not a log",
+    b"\x7fELF": "a program, not a log",
+}
+_BYTE_ORDER_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def check_encoding(name: str) -> str:
+    """Return `name` if it is a text encoding Python knows."""
+    try:
+        codec = codecs.lookup(name)
+        "".encode(codec.name)
+    except (LookupError, UnicodeError):
+        raise InputError(f"unknown encoding '{name}'; common ones are utf-8, latin-1, utf-16, cp1252, gb18030") from None
+    return codec.name
+
+
+class TextFile:
+    """A text file of lines, plain or compressed (recognised by content), read in blocks of whole lines."""
+
+    def __init__(self, path: Path, bad: BadRows, encoding: str = "utf-8") -> None:
+        self.path = path
+        self.encoding = check_encoding(encoding)
+        self.bytes_read = 0
+        self.has_quotes_or_blanks = False
+        self.quotes = 0
+        self._bad = bad
+        self._line = 1
+        with _open_raw(path) as stream:
+            self._head = stream.read(8)
+        for magic, what in _REFUSED.items():
+            if self._head.startswith(magic):
+                raise InputError(f"{path}:1: this is {what}")
+        self._compression = next((name for magic, name in _MAGIC.items() if self._head.startswith(magic)), None)
+        if self._compression is None and path.suffix in {".gz", ".zst"}:
+            raise InputError(f"{path}:1: named {path.suffix} but not compressed so; rename it or compress it again")
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield clean blocks of whole lines; every line, also the last, ends in a newline."""
+        self._line = 1
+        carry = b""
+        too_long = False
+        for chunk in self._decoded():
+            data = carry + chunk
+            cut = data.rfind(b"\n") + 1
+            carry = data[cut:]
+            if cut and too_long:
+                cut_long = data.find(b"\n")
+                data, too_long = data[cut_long:], False  # the long line is left as an empty one
+                cut = data.rfind(b"\n") + 1
+            if cut:
+                yield self._checked(data[:cut])
+            if len(carry) > LONGEST_LINE:
+                if not too_long:
+                    self._fault(self._line, Reason.MALFORMED_ROW, f"a line longer than {LONGEST_LINE} bytes")
+                too_long, carry = True, b""
+        if carry or too_long:
+            yield self._checked((b"" if too_long else carry) + b"\n")
+
+    def stream(self, skip_lines: int, transform: Callable[[bytes], bytes]) -> io.BufferedReader:
+        """The blocks, each transformed, as a readable binary stream without its first `skip_lines` lines."""
+        return io.BufferedReader(_BlockStream(map(transform, self.blocks()), skip_lines), buffer_size=_BLOCK)
+
+    def first_line(self) -> str:
+        """The first line, or an error for an empty file."""
+        for block in self.blocks():
+            line = block[: block.find(b"\n")].decode()
+            if not line.strip():
+                raise InputError(f"{self.path}:1: the first line is blank; a header or a row was expected there")
+            return line
+        raise InputError(f"{self.path}:1: the file is empty; a log with a header and rows was expected")
+
+    def _decoded(self) -> Iterator[bytes]:
+        """Chunks of UTF-8 text with `\\n` line ends, from whatever compression and encoding."""
+        decoder = None
+        if self.encoding != "utf-8":
+            decoder = codecs.getincrementaldecoder(self.encoding)(errors="replace" if self._bad.skip else "strict")
+        pending_cr = False
+        first = True
+        for raw in self._raw_chunks():
+            chunk = raw
+            if first:
+                chunk, first = self._without_mark(raw), False
+            if decoder is not None:
+                chunk = self._transcoded(decoder, chunk)
+            if pending_cr:
+                chunk = b"\r" + chunk
+            pending_cr = chunk.endswith(b"\r")
+            if pending_cr:
+                chunk = chunk[:-1]
+            if b"\r" in chunk:
+                chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            yield chunk
+        if pending_cr:
+            yield b"\n"
+
+    def _transcoded(self, decoder: codecs.IncrementalDecoder, chunk: bytes) -> bytes:
+        try:
+            return decoder.decode(chunk).encode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.path}:{self._line}: not {self.encoding} text ({error.reason}); pass the right --encoding"
+            ) from None
+
+    def _without_mark(self, chunk: bytes) -> bytes:
+        if self.encoding == "utf-8":
+            for mark, name in _BYTE_ORDER_MARKS.items():
+                if chunk.startswith(mark):
+                    raise InputError(f"{self.path}:1: starts with a {name} byte-order mark; pass --encoding {name}")
+            return chunk.removeprefix(codecs.BOM_UTF8)
+        return chunk
+
+    def _raw_chunks(self) -> Iterator[bytes]:
+        with _open_raw(self.path) as raw:
+            stream = raw if self._compression is None else pa.CompressedInputStream(raw, self._compression)
+            while True:
+                try:
+                    chunk = stream.read(_BLOCK)
+                except (OSError, pa.ArrowInvalid, EOFError) as error:
+                    raise InputError(
+                        f"{self.path}:{self._line}: the {self._compression or 'file'} data is damaged or cut off "
+                        f"({str(error)[:80]}); fetch the file again"
+                    ) from None
+                if not chunk:
+                    return
+                self.bytes_read = raw.tell()
+                yield chunk
+
+    def _checked(self, block: bytes) -> bytes:
+        """Check a block of whole lines; faulty lines are refused or emptied."""
+        if b"\0" in block:
+            block = self._without_lines(block, lambda line: b"\0" in line, "a NUL byte; plain text was expected")
+        try:
+            str(block, "utf-8")
+        except UnicodeDecodeError:
+            advice = "bytes that are not UTF-8; if the file is in another encoding, pass --encoding, e.g. latin-1"
+            block = self._without_lines(block, _undecodable, advice)
+        quotes = block.count(b'"')
+        self.quotes += quotes
+        if quotes or b"\n\n" in block or block.startswith(b"\n"):
+            self.has_quotes_or_blanks = True
+        self._line += block.count(b"\n")
+        return block
+
+    def _without_lines(self, block: bytes, is_faulty: Callable[[bytes], bool], what: str) -> bytes:
+        lines = block.split(b"\n")
+        for index, line in enumerate(lines):
+            if is_faulty(line):
+                self._fault(self._line + index, Reason.MALFORMED_ROW, what)
+                lines[index] = b""
+        return b"\n".join(lines)
+
+    def _fault(self, line: int, reason: Reason, what: str) -> None:
+        if line == 1:  # a header or the very first row: nothing behind it can be trusted
+            raise InputError(f"{self.path}:1: {what}; give a text log or the right --encoding")
+        self._bad.add(reason, f"{self.path}:{line}", what)
+
+
+def _undecodable(line: bytes) -> bool:
+    try:
+        str(line, "utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _open_raw(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give a readable file") from None
+
+
+class _BlockStream(io.RawIOBase):
+    """Adapts an iterator of blocks to a binary stream."""
+
+    def __init__(self, blocks: Iterator[bytes], skip_lines: int) -> None:
+        self._blocks = blocks
+        self._rest = memoryview(b"")
+        self._skip = skip_lines
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            start = 0
+            while self._skip and start < len(block):
+                start = block.find(b"\n", start) + 1
+                self._skip -= 1
+            self._rest = memoryview(block)[start:]
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count

@@ -1,0 +1,161 @@
+"""How a time column is understood: epoch integers, dates, patterns, or nothing but row order.
+
+Times stay int64 all the way: in the log's own unit for integers, seconds or microseconds for dates. Each rule writes a
+SQL expression that gives a BIGINT, or NULL for what it cannot read.
+"""
+
+import re
+from typing import Protocol
+
+from ecoc.data.cells import Cell, literal
+from ecoc.errors import InputError
+from ecoc.schema import TimeUnit
+
+_SHORTEST_EPOCH = 10_000_000  # smaller integers are ranks or steps, not seconds since 1970
+_UNIT_LIMITS: tuple[tuple[int, TimeUnit], ...] = (
+    (_SHORTEST_EPOCH, "order"),
+    (10**11, "s"),
+    (10**14, "ms"),
+    (10**17, "us"),
+)
+NAMED = ("auto", "epoch", "epoch-s", "epoch-ms", "epoch-us", "epoch-ns", "iso", "order")
+_INTEGER = re.compile(r"\s*[+-]?\d+\s*")
+_DECIMAL = re.compile(r"\s*[+-]?\d+\.\d*([eE][+-]?\d+)?\s*|\s*[+-]?\d+[eE][+-]?\d+\s*")
+_ISO = re.compile(r"\s*\d{4}-\d{1,2}-\d{1,2}([ T].*)?")
+
+
+class TimeRule(Protocol):
+    """Reads one kind of time."""
+
+    expected: str
+    unit: TimeUnit | None
+
+    def sql(self, cell: Cell) -> str:
+        """BIGINT expression for a cell; NULL where it holds no such time."""
+
+
+class Epoch:
+    """Integers, kept exactly as they are. The unit, if not given, follows from the largest one."""
+
+    expected = "a whole number of seconds, milliseconds or microseconds since 1970"
+
+    def __init__(self, unit: TimeUnit | None = None) -> None:
+        self.unit = unit
+
+    def sql(self, cell: Cell) -> str:
+        return cell.integer
+
+
+class EpochDecimal:
+    """Seconds since 1970 with a fraction; kept as whole microseconds."""
+
+    expected = "seconds since 1970, with or without a fraction"
+    unit: TimeUnit | None = "us"
+
+    def sql(self, cell: Cell) -> str:
+        number = cell.number
+        return f"(CASE WHEN abs({number}) < 9e12 THEN CAST(round({number} * 1e6) AS BIGINT) END)"
+
+
+class Iso:
+    """ISO dates with or without time, fraction and offset (UTC without one); kept as microseconds."""
+
+    expected = "an ISO date such as 2024-05-31 or 2024-05-31T23:59:59+02:00"
+    unit: TimeUnit | None = "us"
+
+    def sql(self, cell: Cell) -> str:
+        # a plain TIMESTAMP cast would drop the offset without a word
+        text = cell.text
+        stamp = f"TRY_CAST({text} AS TIMESTAMPTZ)"
+        return f"(CASE WHEN {text} SIMILAR TO '\\s*\\d.*' AND isfinite({stamp}) THEN epoch_us({stamp}) END)"
+
+
+class Pattern:
+    """Dates written after a strptime pattern; kept as seconds, or microseconds if the pattern has fractions."""
+
+    def __init__(self, pattern: str) -> None:
+        if "%" not in pattern:
+            raise InputError(
+                f"--time-format {pattern!r}: expected one of {', '.join(NAMED)} or a strptime pattern such as %d/%m/%Y"
+            )
+        self.expected = f"a time written as {pattern}"
+        self._pattern = pattern
+        self._has_fraction = any(code in pattern for code in ("%f", "%g", "%n"))
+        self.unit: TimeUnit | None = "us" if self._has_fraction else "s"
+
+    def sql(self, cell: Cell) -> str:
+        micros = f"epoch_us(try_strptime({cell.text}, {literal(self._pattern)}))"
+        return micros if self._has_fraction else f"({micros} // 1000000)"
+
+
+class MonthDay:
+    """Integers mmdd of one known year (Tmall); kept as the seconds at which that day began."""
+
+    expected = "a day written mmdd, such as 1111"
+    unit: TimeUnit | None = "s"
+
+    def __init__(self, year: int) -> None:
+        self._year = year
+
+    def sql(self, cell: Cell) -> str:
+        day = cell.integer
+        text = f"printf('{self._year:04d}-%02d-%02d', {day} // 100, {day} % 100)"
+        return f"(CASE WHEN {day} BETWEEN 101 AND 1231 THEN epoch(TRY_CAST({text} AS DATE))::BIGINT END)"
+
+
+class Native:
+    """A column that already holds dates or timestamps (Parquet); kept as microseconds, or nanoseconds if it has them."""
+
+    expected = "a timestamp"
+
+    def __init__(self, nanoseconds: bool) -> None:
+        self.unit: TimeUnit | None = "ns" if nanoseconds else "us"
+
+    def sql(self, cell: Cell) -> str:
+        stamp = cell.sql if self.unit == "ns" else f"TRY_CAST({cell.sql} AS TIMESTAMP)"
+        return f"(CASE WHEN isfinite({stamp}) THEN epoch_{self.unit}({stamp}) END)"
+
+
+class RowOrder:
+    """No time at all: the position of the row is its time."""
+
+    expected = "nothing"
+    unit: TimeUnit | None = "order"
+
+    def sql(self, cell: Cell) -> str:
+        return "row"
+
+
+def rule_for(time_format: str, cell: Cell | None, sample: str | None) -> TimeRule:
+    """The rule that `--time-format` names; `auto` looks at the column's type and its first value."""
+    if time_format == "order":
+        return RowOrder()
+    if time_format == "iso":
+        return Iso()
+    if time_format == "epoch":
+        return EpochDecimal() if sample and _DECIMAL.fullmatch(sample) else Epoch()
+    if time_format.startswith("epoch-") and time_format in NAMED:
+        unit: dict[str, TimeUnit] = {"s": "s", "ms": "ms", "us": "us", "ns": "ns"}
+        return Epoch(unit[time_format.removeprefix("epoch-")])
+    if time_format != "auto":
+        return Pattern(time_format)
+    if cell is not None and cell.kind in {"time", "nanotime"}:
+        return Native(cell.kind == "nanotime")
+    if sample is None or _INTEGER.fullmatch(sample):
+        return Epoch()
+    if _DECIMAL.fullmatch(sample):
+        return EpochDecimal()
+    if _ISO.fullmatch(sample):
+        return Iso()
+    raise InputError(
+        f"time {sample[:40]!r} is neither a number nor an ISO date; pass its pattern, e.g. --time-format '%d/%m/%Y %H:%M'"
+    )
+
+
+def unit_of(largest: int) -> TimeUnit:
+    """The unit of epoch integers, by the size of the largest."""
+    return next((unit for limit, unit in _UNIT_LIMITS if abs(largest) < limit), "ns")
+
+
+PER_SECOND: dict[TimeUnit, int] = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
+"""Ticks a second of each unit; `order` has none."""

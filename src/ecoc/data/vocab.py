@@ -1,0 +1,78 @@
+"""ItemVocab: outside item id <-> index 1..n, with what is known of each item."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from ecoc.errors import ArtifactError, InputError, did_you_mean
+from ecoc.schema import PAD
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a dataset knows of one item."""
+
+    index: int
+    id: str
+    title: str | None
+    price: float | None
+    category: str | None
+    train_count: int
+
+
+class ItemVocab:
+    """The items of a dataset; index 0 is padding and no item."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table.combine_chunks()
+        self._ids = self._table.column("item").combine_chunks()
+
+    @classmethod
+    def open(cls, path: Path) -> "ItemVocab":
+        """Read `items.parquet`."""
+        try:
+            return cls(pa.parquet.read_table(path, memory_map=True))
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise ArtifactError(f"{path}: not a readable item table ({str(error)[:100]}); prepare again") from None
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __contains__(self, item: str) -> bool:
+        return self.find(item) is not None
+
+    def find(self, item: str) -> int | None:
+        """Index of an outside id, or None if training never saw it."""
+        position = pc.index(self._ids, item).as_py()
+        return None if position < 0 else position + 1
+
+    def indices(self, items: list[str]) -> np.ndarray:
+        """Indices of many outside ids at once; unknown ones are PAD."""
+        found = pc.index_in(pa.array(items, pa.string()), value_set=self._ids)
+        return pc.add(pc.fill_null(found, -1), 1).to_numpy().astype(np.int32) if items else np.zeros(0, np.int32)
+
+    def ids(self, indices: np.ndarray) -> list[str]:
+        """Outside ids of indices 1..n."""
+        if len(indices) and (indices.min() <= PAD or indices.max() > len(self)):
+            raise InputError(f"item indices run from 1 to {len(self)}; found {indices.min()} to {indices.max()}")
+        found: list[str] = self._ids.take(pa.array(indices.astype(np.int64) - 1)).to_pylist()
+        return found
+
+    def item(self, item: str) -> Item:
+        """Everything known of one item."""
+        index = self.find(item)
+        if index is None:
+            near = did_you_mean(item, self._ids.slice(0, 10_000).to_pylist())
+            raise InputError(f"no item '{item}' in the vocabulary of {len(self)} items; {near}")
+        return self.at(index)
+
+    def at(self, index: int) -> Item:
+        """The item with an index 1..n."""
+        if not PAD < index <= len(self):
+            raise InputError(f"item indices run from 1 to {len(self)}; found {index}")
+        row = self._table.slice(index - 1, 1).to_pylist()[0]
+        return Item(row["index"], row["item"], row["title"], row["price"], row["category"], row["train_count"])

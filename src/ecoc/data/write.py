@@ -1,0 +1,226 @@
+"""Write the store: sorted events -> split, vocabulary and the arrays of a prepared dataset, in bounded memory.
+
+Events arrive sorted by sequence and time. A first pass puts them on disk as they are; the split then says how many of
+each sequence's events are training; training events give the vocabulary; a second pass renumbers items, leaves out test
+events whose item was never trained, and writes the final arrays.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from ecoc.data.engine import Engine
+from ecoc.data.folder import file_sha256
+from ecoc.data.lookups import SCHEMA as LOOKUP
+from ecoc.schema import ARRAYS, ITEMS, PAD, SEQUENCES, Counts, FileRecord, RewardMap
+
+_CHUNK = 1 << 21  # events held in memory at a time
+_EVENT_ARRAYS = ("items", "feedback", "rewards", "times")
+
+
+@dataclass(frozen=True)
+class Split:
+    """How many leading events of each sequence are training, and which sequences are validation."""
+
+    lengths: NDArray[np.int64]
+    train_lengths: NDArray[np.int64]
+    is_validation: NDArray[np.bool_]
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        return _offsets(self.lengths)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the store came to hold."""
+
+    counts: Counts
+    unseen_in_train: int
+    files: dict[str, FileRecord]
+
+
+def choose_validation(train_lengths: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
+    """A seeded draw of `share` of the sequences that have something to predict in training."""
+    eligible = np.flatnonzero(train_lengths >= 2)
+    chosen = np.zeros(len(train_lengths), dtype=np.bool_)
+    count = round(share * len(eligible))
+    chosen[np.random.Generator(np.random.PCG64(seed)).permutation(eligible)[:count]] = True
+    return chosen
+
+
+class StoreWriter:
+    """Writes into `folder`; scratch files go to `scratch`."""
+
+    def __init__(self, engine: Engine, folder: Path, scratch: Path, rewards: RewardMap) -> None:
+        self._engine = engine
+        self._folder = folder
+        self._scratch = scratch
+        self._rewards = rewards
+
+    def spool(self, order: str) -> None:
+        """First pass: the sorted events to plain files."""
+        dtypes = {"items": np.int32, "feedback": np.uint8, "rewards": np.float32, "times": np.int64}
+        streams = {name: (self._scratch / name).open("wb") for name in _EVENT_ARRAYS}
+        try:
+            columns = "item AS items, code AS feedback, coalesce(reward, 0) AS rewards, time AS times"
+            for batch in self._engine.stream(f"SELECT {columns} FROM events ORDER BY seq, time, {order}"):
+                for name, stream in streams.items():
+                    batch.column(name).to_numpy(zero_copy_only=False).astype(dtypes[name], copy=False).tofile(stream)
+        finally:
+            for stream in streams.values():
+                stream.close()
+
+    def write(self, split: Split, lookup: pa.Table | None) -> Written:
+        """Second pass: vocabulary, arrays, items and sequence ids."""
+        item_count = self._engine.one("SELECT count(*) FROM item_ids")
+        in_train, learnt, everywhere = self._count_items(split, item_count)
+        known = np.flatnonzero(in_train)
+        by_count = known[np.argsort(-learnt[known], kind="stable")]  # ties keep the order of the ids' text
+        index = np.zeros(item_count, dtype=np.int32)  # unseen items map to PAD
+        index[by_count] = np.arange(1, len(by_count) + 1, dtype=np.int32)
+        unseen = int(everywhere[in_train == 0].sum())
+        lengths = self._write_events(split, index, int(split.lengths.sum()) - unseen)
+        kept = lengths > 0
+        final = Split(lengths[kept], split.train_lengths[kept], split.is_validation[kept])
+        self._write_array("offsets", final.offsets)
+        self._write_array("train_lengths", final.train_lengths)
+        self._write_array("is_validation", final.is_validation)
+        self._write_items(by_count, learnt, lookup)
+        users = self._write_sequence_ids(kept)
+        return Written(_counts(final, users, len(by_count)), unseen, _records(self._folder))
+
+    def _count_items(self, split: Split, item_count: int) -> tuple[NDArray[np.int64], ...]:
+        """Events of each item: in training with validation, in training without, and anywhere."""
+        in_train, learnt, everywhere = (np.zeros(item_count, dtype=np.int64) for _ in range(3))
+        for sequences, events in _chunks(split.offsets):
+            items = self._spooled("items", np.int32, events)
+            is_train, is_learnt = _training(split, sequences)
+            in_train += np.bincount(items[is_train], minlength=item_count)
+            learnt += np.bincount(items[is_learnt], minlength=item_count)
+            everywhere += np.bincount(items, minlength=item_count)
+        return in_train, learnt, everywhere
+
+    def _write_events(self, split: Split, index: NDArray[np.int32], total: int) -> NDArray[np.int64]:
+        """Write the event arrays without unseen items; returns the lengths that remain."""
+        reward_of = None if self._rewards.rewards is None else np.array(self._rewards.rewards, dtype=np.float32)
+        lengths = np.zeros(len(split.lengths), dtype=np.int64)
+        streams = {name: (self._folder / f"{name}.npy").open("wb") for name in _EVENT_ARRAYS}
+        try:
+            for name, stream in streams.items():
+                _write_header(stream, ARRAYS[name], total)
+            for sequences, events in _chunks(split.offsets):
+                items = index[self._spooled("items", np.int32, events)]
+                is_known = items != PAD
+                owner = np.repeat(np.arange(sequences.start, sequences.stop), split.lengths[sequences])
+                lengths[sequences] = np.bincount(
+                    owner[is_known] - sequences.start, minlength=sequences.stop - sequences.start
+                )
+                feedback = self._spooled("feedback", np.uint8, events)[is_known]
+                rewards = self._spooled("rewards", np.float32, events)[is_known] if reward_of is None else None
+                items[is_known].tofile(streams["items"])
+                feedback.tofile(streams["feedback"])
+                (reward_of[feedback] if reward_of is not None else rewards).tofile(streams["rewards"])  # type: ignore[union-attr]
+                self._spooled("times", np.int64, events)[is_known].tofile(streams["times"])
+        finally:
+            for stream in streams.values():
+                stream.close()
+        return lengths
+
+    def _spooled(self, name: str, dtype: type[np.generic], events: slice) -> NDArray[Any]:
+        size = np.dtype(dtype).itemsize
+        return np.fromfile(
+            self._scratch / name, dtype, count=events.stop - events.start, offset=events.start * size
+        )
+
+    def _write_array(self, name: str, values: NDArray[Any]) -> None:
+        with (self._folder / f"{name}.npy").open("wb") as stream:
+            _write_header(stream, ARRAYS[name], len(values))
+            values.astype(ARRAYS[name]).tofile(stream)
+
+    def _write_items(self, order: NDArray[np.int64], counts: NDArray[np.int64], lookup: pa.Table | None) -> None:
+        """`items.parquet`, in index order."""
+        numbers = pa.table({"number": order.astype(np.int32), "index": np.arange(1, len(order) + 1, dtype=np.int32),
+                            "train_count": counts[order]})
+        self._engine.feed(iter(numbers.to_batches()), "CREATE TABLE chosen AS SELECT * FROM raw")
+        known = (lookup if lookup is not None else LOOKUP.empty_table()).to_batches()
+        self._engine.run("CREATE TABLE known_items (item VARCHAR, title VARCHAR, price DOUBLE, category VARCHAR)")
+        self._engine.feed(iter(known), "INSERT INTO known_items SELECT item, title, price, category FROM raw")
+        batches = self._engine.stream(
+            'SELECT "index", item, title, price, coalesce(k.category, i.category) AS category, train_count FROM chosen'
+            ' JOIN item_ids i USING (number) LEFT JOIN known_items k USING (item) ORDER BY "index"'
+        )
+        schema = pa.schema([("index", pa.int32()), *LOOKUP, ("train_count", pa.int64())])
+        with pa.parquet.ParquetWriter(self._folder / ITEMS, schema) as writer:
+            writer.write_table(pa.Table.from_batches([batch.cast(schema) for batch in batches], schema))
+
+    def _write_sequence_ids(self, kept: NDArray[np.bool_]) -> int:
+        """`sequences.arrow`: the user, and the name within the user, of each sequence; returns the number of users."""
+        schema = pa.schema([("user", pa.string()), ("sequence", pa.string())])
+        sql = "SELECT user, sequence FROM sequence_ids SEMI JOIN events USING (seq) ORDER BY seq"
+        users, last, start = 0, None, 0
+        with pa.OSFile(str(self._folder / SEQUENCES), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for batch in self._engine.stream(sql):
+                rows = batch.filter(pa.array(kept[start : start + batch.num_rows])).cast(schema)
+                start += batch.num_rows
+                names = rows.column("user").to_pylist()
+                users += sum(now != before for before, now in zip([last, *names], names, strict=False))
+                last = names[-1] if names else last
+                writer.write_batch(rows)
+        return users
+
+
+def _training(split: Split, sequences: slice) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Of the events of some sequences: which are training, and which of those are learnt from (not validation)."""
+    lengths = split.lengths[sequences]
+    position = np.arange(lengths.sum()) - np.repeat(_offsets(lengths)[:-1], lengths)
+    is_train = position < np.repeat(split.train_lengths[sequences], lengths)
+    return is_train, is_train & ~np.repeat(split.is_validation[sequences], lengths)
+
+
+def _chunks(offsets: NDArray[np.int64]) -> Iterator[tuple[slice, slice]]:
+    """Whole sequences at a time, as (slice of sequences, slice of events), about a chunk of events each."""
+    first, last = 0, len(offsets) - 1
+    while first < last:
+        stop = int(np.searchsorted(offsets, offsets[first] + _CHUNK, side="right")) - 1
+        stop = min(last, max(stop, first + 1))
+        yield slice(first, stop), slice(int(offsets[first]), int(offsets[stop]))
+        first = stop
+
+
+def _counts(split: Split, users: int, items: int) -> Counts:
+    test = split.lengths - split.train_lengths
+    has_train = split.train_lengths > 0
+    learnt = has_train & ~split.is_validation
+    return Counts(
+        interactions=int(split.lengths.sum()),
+        users=users,
+        sequences=len(split.lengths),
+        items=items,
+        train=int(split.train_lengths[learnt].sum()),
+        validation=int(split.train_lengths[split.is_validation].sum()),
+        test=int(test.sum()),
+        test_targets=int(test.sum() - ((test > 0) & ~has_train).sum()),
+        train_sequences=int(learnt.sum()),
+        validation_sequences=int(split.is_validation.sum()),
+        test_sequences=int((test > 0).sum()),
+    )
+
+
+def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def _write_header(stream: Any, dtype: str, length: int) -> None:
+    np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": (length,)})
+
+
+def _records(folder: Path) -> dict[str, FileRecord]:
+    names = [*(f"{name}.npy" for name in ARRAYS), ITEMS, SEQUENCES]
+    return {name: FileRecord(bytes=(folder / name).stat().st_size, sha256=file_sha256(folder / name)) for name in names}
