@@ -37,16 +37,18 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Learn next-item recommenders that optimise long-term reward, from logs alone."""
 
 
 @app.command()
-def prepare(  # noqa: PLR0913 - one parameter a flag
+def prepare(  # noqa: PLR0913, PLR0917 - one parameter a flag
     source: Annotated[list[str], typer.Argument(help="Log file(s) or folder, or a world such as world:default.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the prepared dataset to.")],
-    format: Annotated[  # noqa: A002 - the name of the flag
+    format: Annotated[
         str | None,
         typer.Option(help="log, yelp, tmall, rl4rs, movielens, retailrocket, taobao or world.", show_default="log"),
     ] = None,
@@ -55,29 +57,39 @@ def prepare(  # noqa: PLR0913 - one parameter a flag
     time: Annotated[str | None, typer.Option(help="log: column of the time.")] = None,
     time_format: Annotated[
         str | None,
-        typer.Option(help="log: epoch[-s|-ms|-us|-ns], iso, a strptime pattern, or order (rows are in time order).",
-                     show_default="auto"),
+        typer.Option(
+            help="log: epoch[-s|-ms|-us|-ns], iso, a strptime pattern, or order (rows are in time order).",
+            show_default="auto",
+        ),
     ] = None,
     feedback: Annotated[str | None, typer.Option(help="log: column of the feedback, names or numbers.")] = None,
     reward: Annotated[str | None, typer.Option(help="log: worth of each feedback: 'click=1,buy=3'; name=drop.")] = None,
-    reward_column: Annotated[str | None, typer.Option(help="log: numeric column or arithmetic: 'quantity*price'.")] = None,
+    reward_column: Annotated[
+        str | None, typer.Option(help="log: numeric column or arithmetic: 'quantity*price'.")
+    ] = None,
     items: Annotated[str | None, typer.Option(help="log: file with titles, prices, categories of items.")] = None,
     category: Annotated[str | None, typer.Option(help="log: column of the item's category.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="log: field separator.", show_default="found")] = None,
-    header: Annotated[bool | None, typer.Option("--header/--no-header", help="log: first line names columns, or columns are 1, 2, …")] = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="log: first line names columns, or columns are 1, 2, …")
+    ] = None,
     quoting: Annotated[bool | None, typer.Option("--quoting/--no-quoting", help="log: fields may be quoted.")] = None,
     encoding: Annotated[str | None, typer.Option(help="Text encoding.", show_default="utf-8")] = None,
-    bad_rows: Annotated[str | None, typer.Option(help="fail at a bad row, or skip, count and list.", show_default="fail")] = None,
+    bad_rows: Annotated[
+        str | None, typer.Option(help="fail at a bad row, or skip, count and list.", show_default="fail")
+    ] = None,
     dedup: Annotated[str | None, typer.Option(help="none, exact, or feedback (first of user, item, feedback).")] = None,
     min_item_support: Annotated[int | None, typer.Option(help="Drop items with fewer events.")] = None,
     min_length: Annotated[int | None, typer.Option(help="Drop sequences with fewer events.")] = None,
-    filter: Annotated[str | None, typer.Option(help="k-core or single-pass.", show_default="k-core")] = None,  # noqa: A002
+    filter: Annotated[str | None, typer.Option(help="k-core or single-pass.", show_default="k-core")] = None,
     session_gap: Annotated[str | None, typer.Option(help="Split a user's log at pauses, e.g. 30min, 7d.")] = None,
     ties: Annotated[str | None, typer.Option(help="Order of equal times: file or item.", show_default="file")] = None,
     split: Annotated[
         str | None, typer.Option(help="time:0.8, per-user:0.8, leave-one-out or source.", show_default="time:0.8")
     ] = None,
-    validation: Annotated[float | None, typer.Option(help="Share of training sequences held out.", show_default="0.1")] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Share of training sequences held out.", show_default="0.1")
+    ] = None,
     events: Annotated[int | None, typer.Option(help="world: events to generate.")] = None,
     catalogue: Annotated[int | None, typer.Option(help="world: number of items.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other setting of the format: key=value.")] = None,
@@ -165,8 +177,10 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
         sys.exit(0)
-    except Exception as error:  # noqa: BLE001 - the one translator of the unforeseen
-        _fail(error, f"internal error: {type(error).__name__}: {error}; please report it, with the output of --debug", 1)
+    except Exception as error:
+        _fail(
+            error, f"internal error: {type(error).__name__}: {error}; please report it, with the output of --debug", 1
+        )
 
 
 def _fail(error: BaseException, message: str, code: int) -> None:

@@ -46,7 +46,9 @@ def _bar() -> Iterator[Watcher]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+    with Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
         task = bar.add_task("", total=None)
         current = ""
 

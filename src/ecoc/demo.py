@@ -33,7 +33,10 @@ def demo(
     started = time.perf_counter()
     name = "world:small" if quick and world == "world:default" else world
     folder = Path(out)
-    say(f"1. A world with a known truth: {name}, seed {seed}. Its log becomes a prepared dataset in {folder / 'data'}.\n")
+    say(
+        f"1. A world with a known truth: {name}, seed {seed}."
+        f" Its log becomes a prepared dataset in {folder / 'data'}.\n"
+    )
     data = prepare(name, folder / "data", seed=seed, threads=threads, overwrite=True, progress=progress)
     say(page(data) + "\n")
     say("2. A user of this world, as the log has it:\n")
@@ -74,8 +77,12 @@ def _table(results: dict[str, Any]) -> str:
     for kind, result in results.items():
         interval = f"{result.low:.3f} to {result.high:.3f}"
         lines.append(
-            f"  {kind:<12}{result.reward:>15.3f}{interval:>18}{result.coverage:>13,}{result.tempting:>10.0%}   {_ABOUT[kind]}"
+            f"  {kind:<12}{result.reward:>15.3f}{interval:>18}{result.coverage:>13,}{result.tempting:>10.0%}"
+            f"   {_ABOUT[kind]}"
         )
     gap = results["far_sighted"].reward / results["myopic"].reward
-    lines += ["", f"  Minding the future earns {gap:.2f} times what greed earns. The log alone must teach that to a policy."]
+    lines += [
+        "",
+        f"  Minding the future earns {gap:.2f} times what greed earns. The log alone must teach that to a policy.",
+    ]
     return "\n".join(lines)

@@ -28,7 +28,7 @@ ARRAYS = {
     "train_lengths": "<i8",
     "is_validation": "|b1",
 }
-"""The sequence store: array name -> dtype. `items feedback rewards times` have one entry an event, the rest one a sequence."""
+"""The sequence store: array -> dtype. `items feedback rewards times` one entry an event, the rest one a sequence."""
 
 
 class Reason(StrEnum):

@@ -24,7 +24,7 @@ class Cell:
 
     @property
     def integer(self) -> str:
-        """Strict BIGINT: digits with an optional sign. (A plain cast would round 1.5 and accept 1e3.)"""
+        """Strict BIGINT: digits with an optional sign. A plain cast would round 1.5 and accept 1e3."""
         if self.kind == "integer":
             return f"TRY_CAST({self.sql} AS BIGINT)"
         if self.kind == "number":

@@ -93,7 +93,10 @@ def _dropped(facts: dict[str, Any]) -> list[str]:
         return ["  dropped       nothing", ""]
     kept, total = facts["counts"]["interactions"], sum(facts["dropped"].values())
     reasons = ", ".join(f"{reason} {rows:,}" for reason, rows in facts["dropped"].items())
-    lines = [f"  dropped       {reasons}", f"                {kept:,} kept + {total:,} dropped = {facts['rows_in']:,} rows"]
+    lines = [
+        f"  dropped       {reasons}",
+        f"                {kept:,} kept + {total:,} dropped = {facts['rows_in']:,} rows",
+    ]
     if facts["bad_rows"]:
         lines += ["  first bad rows", *(f"    {example}" for example in facts["bad_rows"])]
     return [*lines, ""]

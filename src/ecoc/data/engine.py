@@ -14,19 +14,27 @@ _SHARE = 0.6  # of the memory limit; the rest is for the reader, the interpreter
 
 
 class Engine:
-    """Runs SQL over tables in `folder`, spilling there when `memory` bytes are not enough."""
+    """Runs SQL within `memory` bytes, spilling to `folder` what does not fit.
 
-    def __init__(self, folder: Path | None = None, memory: int = 1 << 30, threads: int = 1) -> None:
+    With `on_disk` the tables themselves live there, compressed: slower to write, but the way for a log much larger than
+    the memory.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, memory: int = 1 << 30, threads: int = 1, *, on_disk: bool = False
+    ) -> None:
         config: dict[str, Any] = {
             "memory_limit": f"{int(memory * _SHARE) >> 20}MiB",
             "threads": threads,
-            "preserve_insertion_order": False,  # order is always asked for; without this every step would keep its input's
+            "preserve_insertion_order": False,  # order is asked for where it matters
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
         if folder is not None:
             config["temp_directory"] = str(folder / "spill")
-        self._connection = duckdb.connect(str(folder / "work.duckdb") if folder else ":memory:", config=config)
+        self._connection = duckdb.connect(
+            str(folder / "work.duckdb") if folder and on_disk else ":memory:", config=config
+        )
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute("SET enable_progress_bar = false")
 

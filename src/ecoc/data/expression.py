@@ -1,4 +1,4 @@
-"""Reward expressions such as `quantity*price`: numbers, columns, + - * / and parentheses; parsed here, never run as code."""
+"""Reward expressions such as `quantity*price`: numbers, columns, + - * / ( ); parsed here, never run as code."""
 
 import re
 from collections.abc import Callable, Collection
@@ -115,9 +115,8 @@ class _Parser:
             return Number(float(text))
         if kind == "name":
             if text not in self._columns:
-                raise InputError(
-                    f"--reward-column {self._text!r}: no column '{text}' in the log; {did_you_mean(text, self._columns)}"
-                )
+                near = did_you_mean(text, self._columns)
+                raise InputError(f"--reward-column {self._text!r}: no column '{text}' in the log; {near}")
             return Column(text)
         self._depth += 1
         if self._depth > _DEEPEST:
@@ -135,5 +134,6 @@ class _Parser:
 
     def _error(self, what: str) -> InputError:
         return InputError(
-            f"--reward-column {self._text!r}: {what}; expected a numeric column or columns and numbers joined by + - * / ( )"
+            f"--reward-column {self._text!r}: {what};"
+            " expected a numeric column, or columns and numbers joined by + - * / ( )"
         )

@@ -1,5 +1,7 @@
 """From events to sequences: duplicates, pauses, rare items and short sequences, and the exact time of the cut."""
 
+from collections.abc import Sequence
+
 from ecoc.data.engine import Engine
 from ecoc.data.sources.base import PrepareConfig
 from ecoc.data.times import PER_SECOND
@@ -7,17 +9,24 @@ from ecoc.errors import InputError
 from ecoc.schema import Reason, Statistics, Step, TimeUnit
 
 _BUCKETS = 1 << 16
+_MANY = 4  # above a quarter, dropping rows means writing the rest again
 
 
 class Filters:
     """Works on the table `events` of an engine, noting each step and what it dropped."""
 
-    def __init__(self, engine: Engine, config: PrepareConfig) -> None:
+    def __init__(self, engine: Engine, config: PrepareConfig, columns: Sequence[str]) -> None:
         self._engine = engine
         self._config = config
+        self._columns = columns
         self.steps: list[Step] = []
         self.dropped: dict[Reason, int] = {}
-        self.order = "rank, row" if config.ties == "file" else "rank, item, code, reward"
+        keys = ("time", "rank", "row") if config.ties == "file" else ("time", "rank", "item", "code", "reward")
+        self.order = self._present(keys)
+        """SQL that puts the events of a sequence in order."""
+
+    def _present(self, names: Sequence[str]) -> str:
+        return ", ".join(name for name in names if name in self._columns)
 
     def note(self, name: str) -> Step:
         """Write down how much there is now."""
@@ -30,13 +39,14 @@ class Filters:
         """Drop exact copies, or all but the first event of a sequence, item and feedback."""
         if self._config.dedup == "none":
             return
-        same = "seq, item, code" if self._config.dedup == "feedback" else "seq, item, code, time, rank, reward"
-        self._keep(
-            Reason.DUPLICATE,
-            "SELECT * FROM events QUALIFY row_number() OVER"
-            f" (PARTITION BY {same} ORDER BY time, {self.order}) = 1",
+        keys = ("seq", "item", "code")
+        same = self._present(keys if self._config.dedup == "feedback" else (*keys, "time", "rank", "reward"))
+        before = self.steps[-1].interactions
+        self._engine.run(
+            "CREATE OR REPLACE TABLE events AS SELECT * FROM events QUALIFY row_number() OVER"
+            f" (PARTITION BY {same} ORDER BY {self.order}) = 1"
         )
-        self.note("deduplicated")
+        self._lose(Reason.DUPLICATE, before - self.note("deduplicated").interactions)
 
     def split_at_gaps(self, unit: TimeUnit) -> None:
         """Start a new sequence where a user pauses longer than `session_gap`."""
@@ -47,20 +57,22 @@ class Filters:
             raise InputError("session_gap needs real times; this log has only an order")
         run = self._engine.run
         run(
-            f"CREATE TABLE gapped AS SELECT *, coalesce(time - lag(time) OVER past > {seconds * PER_SECOND[unit]}, false)"
-            f" AS starts FROM events WINDOW past AS (PARTITION BY seq ORDER BY time, {self.order})"
+            "CREATE TABLE gapped AS SELECT *,"
+            f" coalesce(time - lag(time) OVER past > {seconds * PER_SECOND[unit]}, false)"
+            f" AS starts FROM events WINDOW past AS (PARTITION BY seq ORDER BY {self.order})"
         )
         run(
             "CREATE OR REPLACE TABLE events AS SELECT * EXCLUDE starts, CAST(count_if(starts) OVER (PARTITION BY seq"
-            f" ORDER BY time, {self.order} ROWS UNBOUNDED PRECEDING) AS INTEGER) AS session FROM gapped"
+            f" ORDER BY {self.order} ROWS UNBOUNDED PRECEDING) AS INTEGER) AS session FROM gapped"
         )
         run("DROP TABLE gapped")
         run(
-            "CREATE TABLE sessions AS SELECT seq, session, CAST(row_number() OVER (ORDER BY seq, session) - 1 AS INTEGER)"
-            " AS number FROM (SELECT DISTINCT seq, session FROM events)"
+            "CREATE TABLE sessions AS SELECT seq, session,"
+            " CAST(row_number() OVER (ORDER BY seq, session) - 1 AS INTEGER) AS number"
+            " FROM (SELECT DISTINCT seq, session FROM events)"
         )
         run(
-            "CREATE OR REPLACE TABLE events AS SELECT number AS seq, item, time, rank, code, reward, is_test, row"
+            "CREATE OR REPLACE TABLE events AS SELECT number AS seq, events.* EXCLUDE (seq, session)"
             " FROM events JOIN sessions USING (seq, session)"
         )
         run(
@@ -82,15 +94,27 @@ class Filters:
 
     def _drop_below(self, column: str, least: int, reason: Reason, step: str) -> None:
         few = f"SELECT {column} FROM events GROUP BY {column} HAVING count(*) < {least}"
-        if least > 1 and self._engine.one(f"SELECT count(*) FROM ({few})"):
-            self._keep(reason, f"SELECT * FROM events ANTI JOIN ({few}) USING ({column})")
-            self.note(step)
+        lost = (
+            self._engine.one(
+                f"SELECT coalesce(sum(n), 0) FROM (SELECT count(*) AS n FROM events"
+                f" GROUP BY {column} HAVING n < {least})"
+            )
+            if least > 1
+            else 0
+        )
+        if not lost:
+            return
+        if lost * _MANY > self.steps[-1].interactions:
+            self._engine.run(
+                f"CREATE OR REPLACE TABLE events AS SELECT * FROM events ANTI JOIN ({few}) USING ({column})"
+            )
+        else:  # marking a few rows as gone is cheaper than writing all others again
+            self._engine.run(f"DELETE FROM events WHERE {column} IN ({few})")
+        self._lose(reason, int(lost))
+        self.note(step)
 
-    def _keep(self, reason: Reason, sql: str) -> None:
-        before = self._engine.one("SELECT count(*) FROM events")
-        self._engine.run(f"CREATE OR REPLACE TABLE events AS {sql}")
-        lost = before - self._engine.one("SELECT count(*) FROM events")
-        self.dropped[reason] = self.dropped.get(reason, 0) + lost
+    def _lose(self, reason: Reason, rows: int) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + rows
 
 
 def statistics_of_other_rule(engine: Engine, config: PrepareConfig) -> Statistics:
@@ -98,7 +122,8 @@ def statistics_of_other_rule(engine: Engine, config: PrepareConfig) -> Statistic
     engine.run("ALTER TABLE events RENAME TO kept_aside")
     engine.run("CREATE TABLE events AS SELECT seq, item FROM kept_aside")
     other = "single-pass" if config.filter == "k-core" else "k-core"
-    filters = Filters(engine, config.model_copy(update={"filter": other}))
+    filters = Filters(engine, config.model_copy(update={"filter": other}), ("seq", "item"))
+    filters.note("before")
     filters.support_and_length()
     result = statistics(engine)
     engine.run("DROP TABLE events")
@@ -121,10 +146,12 @@ def time_at(engine: Engine, position: int) -> int:
     Times are counted in buckets, and the bucket that holds the position is divided again until it is a single time.
     """
     low, high = engine.run("SELECT min(time), max(time) FROM events")[0]
+    wide = "::HUGEINT" if high - low >= 2**63 else ""
     while low < high:
         width = -(-(high - low + 1) // _BUCKETS)
         counts = engine.run(
-            f"SELECT (time - ({low})::HUGEINT) // {width} AS bucket, count(*) FROM events WHERE time BETWEEN {low} AND {high}"
+            f"SELECT (time - ({low}){wide}) // {width} AS bucket, count(*) FROM events"
+            f" WHERE time BETWEEN {low} AND {high}"
             " GROUP BY bucket ORDER BY bucket"
         )
         for bucket, count in counts:

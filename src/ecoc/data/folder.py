@@ -29,7 +29,7 @@ def new_folder(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]
     A target that holds something is refused, unless `overwrite` and `is_ours(target)`: other people's files are never
     removed. Two writers of one target exclude each other by a lock that dies with its process.
     """
-    target = Path(os.path.abspath(target))
+    target = target.absolute()
     _check_target(target, overwrite=overwrite, is_ours=is_ours)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,7 @@ import pyarrow as pa
 from ecoc.data.engine import Engine
 from ecoc.data.readers import Reader
 
-SCHEMA = pa.schema(
-    [("item", pa.string()), ("title", pa.string()), ("price", pa.float64()), ("category", pa.string())]
-)
+SCHEMA = pa.schema([("item", pa.string()), ("title", pa.string()), ("price", pa.float64()), ("category", pa.string())])
 
 
 def read_lookup(
@@ -33,11 +31,15 @@ def read_lookup(
         engine.feed(
             reader.batches(),
             f"INSERT INTO found SELECT {reader.cell(item).text}, {reader.cell(title).text if title else 'NULL'},"
-            f" {reader.cell(price).number if price else 'NULL'}, nullif({category_sql}, ''), row FROM {reader.relation}",
+            f" {reader.cell(price).number if price else 'NULL'}, nullif({category_sql}, ''), row"
+            f" FROM {reader.relation}",
         )
         reader.report()
-        return _table(engine, "SELECT item, arg_min(title, row) AS title, arg_min(price, row) AS price,"
-                      " arg_min(category, row) AS category FROM found WHERE item IS NOT NULL GROUP BY item")
+        return _table(
+            engine,
+            "SELECT item, arg_min(title, row) AS title, arg_min(price, row) AS price,"
+            " arg_min(category, row) AS category FROM found WHERE item IS NOT NULL GROUP BY item",
+        )
     finally:
         engine.close()
 

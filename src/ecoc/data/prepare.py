@@ -31,7 +31,7 @@ def prepare(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
-    format: str | None = None,  # noqa: A002 - the name of the flag
+    format: str | None = None,
     memory: str = "4GB",
     threads: int | None = None,
     overwrite: bool = False,
@@ -42,14 +42,16 @@ def prepare(
 
     `source` is a file, a folder, several of them, or a built-in world such as `world:default`. `format` names the raw
     format (`log` unless the source is a world); `options` are the settings of that format, the same as on the command
-    line: `user item time feedback reward split min_length …`. Wrong input raises `InputError` and leaves nothing behind.
+    line: `user item time feedback reward split min_length …`. Wrong input raises `InputError` and writes nothing.
     """
     paths = [os.fspath(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
     if not paths:
         raise InputError("no source given; give a log file, a folder or a world such as world:default")
     name = format or ("world" if paths[0].startswith("world:") else "log")
     kind = SOURCES[name]
-    config = kind.Config.build({key: value for key, value in options.items() if value is not None}, where=f"prepare {name}")
+    config = kind.Config.build(
+        {key: value for key, value in options.items() if value is not None}, where=f"prepare {name}"
+    )
     opened = kind(config, paths)
     limit = parse_bytes(memory)
     if limit < _LEAST_MEMORY:
@@ -60,7 +62,8 @@ def prepare(
     with new_folder(target, overwrite=overwrite, is_ours=lambda folder: (folder / MANIFEST).is_file()) as folder:
         scratch = folder / "scratch"
         scratch.mkdir()
-        engine = Engine(scratch, limit, threads or len(os.sched_getaffinity(0)))
+        cores = threads or len(os.sched_getaffinity(0))
+        engine = Engine(scratch, limit, cores, on_disk=opened.table_size > limit // 3)
         try:
             _Preparation(name, opened, config, engine, folder, progress or _silent).run()
         finally:
@@ -89,7 +92,7 @@ class _Preparation:
         lookup = self._source.items(bad)
         bad.counts.clear()  # rows of the item table are not rows of the log
         staged = Stage(engine, self._source, bad, progress).run()
-        filters = Filters(engine, config)
+        filters = Filters(engine, config, staged.columns)
         if not filters.note("read").interactions:
             raise InputError(f"{self._source.paths[0]}: no usable rows; dropped: {_listed(staged.dropped)}")
         progress("filtering", 0, 0)
@@ -104,16 +107,22 @@ class _Preparation:
             )
         progress("sorting", 0, 0)
         writer = StoreWriter(engine, self._folder, self._folder / "scratch", staged.feedback)
-        writer.spool(filters.order)
-        split, cut = self._split()
+        writer.spool(filters.order, staged.columns)
+        split, cut = self._split(has_own="is_test" in staged.columns)
         if not split.train_lengths.any():
             raise InputError(f"split {config.split} leaves no training events; choose a later cut")
         progress("writing", 0, 0)
         written = writer.write(split, lookup)
-        filters.steps.append(filters.steps[-1].model_copy(update={
-            "name": "in the vocabulary", "interactions": written.counts.interactions,
-            "sequences": written.counts.sequences, "items": written.counts.items,
-        }))
+        filters.steps.append(
+            filters.steps[-1].model_copy(
+                update={
+                    "name": "in the vocabulary",
+                    "interactions": written.counts.interactions,
+                    "sequences": written.counts.sequences,
+                    "items": written.counts.items,
+                }
+            )
+        )
         dropped = {**staged.dropped, **filters.dropped, Reason.UNSEEN_IN_TRAIN: written.unseen_in_train}
         manifest = Manifest(
             source=self._name,
@@ -133,7 +142,7 @@ class _Preparation:
         (self._folder / MANIFEST).write_bytes(json_bytes(manifest.model_dump(mode="json")))
         (self._folder / PROVENANCE).write_bytes(json_bytes(self._provenance(bad)))
 
-    def _split(self) -> tuple[Split, int | None]:
+    def _split(self, has_own: bool) -> tuple[Split, int | None]:
         """How many leading events of each sequence are training, by the rule asked for."""
         config, engine = self._config, self._engine
         rule, _, share_text = config.split.partition(":")
@@ -144,8 +153,10 @@ class _Preparation:
             cut = time_at(engine, int(Fraction(share_text) * total))
             train = f"count(*) FILTER (time < {cut})"
         elif rule == "source":
-            if engine.one("SELECT count(*) FROM events WHERE is_test IS NULL"):
-                raise InputError(f"source '{self._name}' has no split of its own; use time:0.8, per-user:0.8 or leave-one-out")
+            if not has_own:
+                raise InputError(
+                    f"source '{self._name}' has no split of its own; use time:0.8, per-user:0.8 or leave-one-out"
+                )
             train = "count(*) FILTER (NOT is_test)"
         columns = ["lengths", "train_lengths"]
         parts: dict[str, list[np.ndarray[Any, Any]]] = {column: [] for column in columns}

@@ -34,6 +34,8 @@ class Reader:
     """SQL for what is selected from; `raw` is the view of the batches."""
     malformed = "false"
     """SQL that says a row of `relation` could not be parsed at all."""
+    may_join_lines = False
+    """Whether an unclosed quote could have swallowed line breaks."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
@@ -110,6 +112,7 @@ class Delimited(Reader):
         self._text = TextFile(path, bad, encoding)
         self._bad = bad
         self._quoting = quoting
+        self.may_join_lines = quoting
         self._header = header
         first_line = self._text.first_line()
         self._wide = separator if separator is not None and len(separator) > 1 else None
@@ -266,7 +269,7 @@ class JsonLines(Reader):
         except (ValueError, RecursionError):
             first = None
         if not isinstance(first, dict):
-            raise InputError(f"{path}:1: not a JSON object; one object a line was expected, e.g. {{\"user\": \"u1\"}}")
+            raise InputError(f'{path}:1: not a JSON object; one object a line was expected, e.g. {{"user": "u1"}}')
         super().__init__(path, list(first))
 
     def select(self, names: Sequence[str]) -> None:

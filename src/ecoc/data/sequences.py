@@ -67,7 +67,9 @@ class Dataset:
 
     def __repr__(self) -> str:
         counts = self.counts
-        return f"Dataset('{self.path}', {counts.interactions} events, {counts.sequences} sequences, {counts.items} items)"
+        return (
+            f"Dataset('{self.path}', {counts.interactions} events, {counts.sequences} sequences, {counts.items} items)"
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -133,11 +135,12 @@ class Dataset:
         return {
             "sequence_length": _quantiles(lengths),
             "events_per_item": _quantiles(np.bincount(self.items, minlength=self.counts.items + 1)[1:]),
-            "reward": {"mean": float(self.rewards.mean(dtype=np.float64)), "min": float(self.rewards.min()),
-                       "max": float(self.rewards.max())},
-            "feedback": {
-                name: int(count) for name, count in zip(self.manifest.feedback.names, feedback, strict=True)
+            "reward": {
+                "mean": float(self.rewards.mean(dtype=np.float64)),
+                "min": float(self.rewards.min()),
+                "max": float(self.rewards.max()),
             },
+            "feedback": {name: int(count) for name, count in zip(self.manifest.feedback.names, feedback, strict=True)},
             "first_time": self.readable_time(int(self.times.min())),
             "last_time": self.readable_time(int(self.times.max())),
         }
@@ -241,7 +244,7 @@ def _open_array(path: Path, dtype: str) -> NDArray[Any]:
 
 def _check_shape(data: Dataset) -> None:
     events, sequences = data.counts.interactions, data.counts.sequences
-    expected = {name: events for name in ("items", "feedback", "rewards", "times")}
+    expected = dict.fromkeys(("items", "feedback", "rewards", "times"), events)
     expected.update(offsets=sequences + 1, train_lengths=sequences, is_validation=sequences)
     for name, length in expected.items():
         if len(getattr(data, name)) != length:

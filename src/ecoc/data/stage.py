@@ -1,15 +1,13 @@
 """Stage: raw files -> the table `staged`, typed, every row with its fate; then `events` with integers for ids."""
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from ecoc.data.badrows import BadRows
-from ecoc.data.cells import Cell, literal
+from ecoc.data.cells import literal
 from ecoc.data.engine import Engine
 from ecoc.data.expression import render
 from ecoc.data.readers import Reader
@@ -30,10 +28,14 @@ _REASONS = dict(enumerate(Reason, start=1))
 _QUIET = (Reason.BLANK_USER, Reason.BLANK_ITEM, Reason.DROPPED_BY_SOURCE)  # counted, never refused
 
 
+_OPTIONAL = ("sequence", "rank", "feedback", "reward", "is_test", "category")
+
+
 @dataclass(frozen=True)
 class Staged:
-    """What is known once all rows are in."""
+    """What is known once all rows are in. `columns` are those of `events`, which has only what the source has."""
 
+    columns: tuple[str, ...]
     rows_in: int
     dropped: dict[Reason, int]
     feedback: RewardMap
@@ -49,34 +51,34 @@ class Stage:
         self._bad = bad
         self._progress = progress
         self._base = 0
-        self._has_feedback = False
-        self._has_reward = False
+        self._has: tuple[str, ...] = ()
         self._unit: TimeUnit | None = None
         self._fates: dict[str, str | Reason] = {}  # raw feedback -> its name, or why its rows are dropped
 
     def run(self) -> Staged:
         """Read every file; then number users and items."""
-        self._engine.run(
-            "CREATE TABLE staged (user VARCHAR, item VARCHAR, sequence VARCHAR, time BIGINT, rank BIGINT,"
-            " feedback VARCHAR, reward DOUBLE, is_test BOOLEAN, category VARCHAR, row BIGINT, reason UTINYINT)"
-        )
-        read = 0
+        bytes_before = 0
         for reader, fields in self._source.readers(self._bad):
-            self._read(reader, fields, read)
-            read += Path(reader.path).stat().st_size if Path(reader.path).is_file() else 0
+            self._read(reader, fields, bytes_before)
+            bytes_before += reader.path.stat().st_size if reader.path.is_file() else 0
         feedback = self._feedback_map()
         dropped = self._dropped()
         rows_in = self._engine.one("SELECT count(*) FROM staged") + self._bad.counts.total()
         dropped.update(self._bad.counts)
         largest = self._engine.one("SELECT max(abs(time)) FROM staged WHERE reason = 0")
-        self._number()
-        return Staged(rows_in, dropped, feedback, self._unit or unit_of(largest or 0))
+        columns = self._number(feedback)
+        return Staged(columns, rows_in, dropped, feedback, self._unit or unit_of(largest or 0))
 
     def _read(self, reader: Reader, fields: Fields, bytes_before: int) -> None:
-        self._has_feedback = fields.feedback is not None
-        self._has_reward = fields.reward is not None
+        self._has = tuple(name for name in _OPTIONAL if getattr(fields, name) is not None)
         self._unit = fields.time_rule.unit
-        insert = f"INSERT INTO staged {_select(reader, fields, self._base)}"
+        types = {"rank": "BIGINT", "reward": "DOUBLE", "is_test": "BOOLEAN"}
+        optional = "".join(f", {name} {types.get(name, 'VARCHAR')}" for name in self._has)
+        self._engine.run(
+            "CREATE TABLE IF NOT EXISTS staged"
+            f" (user VARCHAR, item VARCHAR, time BIGINT, row BIGINT, reason UTINYINT{optional})"
+        )
+        insert = f"INSERT INTO staged {_select(reader, fields, self._has, self._base)}"
         batches = reader.batches()
         largest = -1
         for first in batches:
@@ -94,7 +96,7 @@ class Stage:
         quiet = ", ".join(str(_CODES[reason]) for reason in _QUIET)
         found = self._engine.run(
             f"SELECT row, reason FROM staged WHERE row >= ? AND reason > 0 AND reason NOT IN ({quiet})"
-            " ORDER BY row, rank LIMIT ?",
+            " ORDER BY row LIMIT ?",
             [start, self._bad.room if self._bad.skip else 1],
         )
         for row, code in found:
@@ -141,8 +143,8 @@ class Stage:
     def _feedback_map(self) -> RewardMap:
         """Feedback codes, in an order that does not depend on the rows' order."""
         rule = self._source.feedback
-        if not self._has_feedback:
-            return RewardMap(names=("event",), rewards=None if self._has_reward else (1.0,))
+        if "feedback" not in self._has:
+            return RewardMap(names=("event",), rewards=None if "reward" in self._has else (1.0,))
         if rule.rewards is not None:
             names = [name for name in rule.rewards if name not in rule.dropped]
             return RewardMap(names=tuple(names), rewards=tuple(rule.rewards[name] for name in names))
@@ -164,31 +166,36 @@ class Stage:
         counts = self._engine.run("SELECT reason, count(*) FROM staged WHERE reason > 0 GROUP BY reason")
         return {_REASONS[code]: count for code, count in counts}
 
-    def _number(self) -> None:
+    def _number(self, feedback: RewardMap) -> tuple[str, ...]:
         """Users, sequences and items get numbers by their text, so no number depends on the rows' order."""
         run = self._engine.run
-        codes = {name: code for code, name in enumerate(self._feedback_map().names)}
+        self._progress("numbering", 0, 0)
         run("CREATE TABLE codes (feedback VARCHAR, code UTINYINT)")
         for raw, fate in self._fates.items():
             if not isinstance(fate, Reason):
-                run("INSERT INTO codes VALUES (?, ?)", [raw, codes[fate]])
-        self._progress("numbering", 0, 0)
+                run("INSERT INTO codes VALUES (?, ?)", [raw, feedback.names.index(fate)])
+        sequence = ", sequence" if "sequence" in self._has else ""
+        unnamed = "" if sequence else ", '' AS sequence"
         run(
-            "CREATE TABLE sequence_ids AS SELECT user, sequence, CAST(row_number() OVER (ORDER BY user, sequence) - 1"
-            " AS INTEGER) AS seq FROM (SELECT DISTINCT user, sequence FROM staged WHERE reason = 0)"
+            f"CREATE TABLE sequence_ids AS SELECT user{sequence}{unnamed}, CAST(row_number() OVER"
+            f" (ORDER BY user{sequence}) - 1 AS INTEGER) AS seq"
+            f" FROM (SELECT DISTINCT user{sequence} FROM staged WHERE reason = 0)"
         )
+        category = "min(nullif(category, ''))" if "category" in self._has else "NULL::VARCHAR"
         run(
             "CREATE TABLE item_ids AS SELECT item, category, CAST(row_number() OVER (ORDER BY item) - 1 AS INTEGER) AS"
-            " number FROM (SELECT item, min(nullif(category, '')) AS category FROM staged WHERE reason = 0 GROUP BY item)"
+            f" number FROM (SELECT item, {category} AS category FROM staged WHERE reason = 0 GROUP BY item)"
         )
-        code = "code" if self._has_feedback else "0::UTINYINT AS code"
-        join = "JOIN codes USING (feedback)" if self._has_feedback else ""
+        own = {"rank": "rank", "feedback": "code", "reward": "reward::FLOAT AS reward", "is_test": "is_test"}
+        columns = {"seq": "seq", "item": "number AS item", "time": "time", "row": "row"}
+        columns |= {("code" if name == "feedback" else name): own[name] for name in own if name in self._has}
         run(
-            f"CREATE TABLE events AS SELECT seq, number AS item, time, rank, {code}, reward::FLOAT AS reward, is_test, row"
-            " FROM staged JOIN sequence_ids USING (user, sequence) JOIN item_ids USING (item)"
-            f" {join} WHERE reason = 0"
+            f"CREATE TABLE events AS SELECT {', '.join(columns.values())} FROM staged"
+            f" JOIN sequence_ids USING (user{sequence}) JOIN item_ids USING (item)"
+            f" {'JOIN codes USING (feedback)' if 'feedback' in self._has else ''} WHERE reason = 0"
         )
         run("DROP TABLE staged")
+        return tuple(columns)
 
 
 def _slab(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -203,42 +210,48 @@ def _slab(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[
         yield batch
 
 
-def _select(reader: Reader, fields: Fields, base: int) -> str:
+def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int) -> str:
     """SQL from a reader's columns to those of `staged`."""
 
-    def part(name: str | None, read: Callable[[Cell], str]) -> str:
-        return "NULL" if name is None else read(reader.cell(name))
+    def text(name: str) -> str:
+        return reader.cell(name).text
 
-    def text(name: str | None) -> str:
-        return part(name, lambda cell: cell.text)
-
-    time = part(fields.time, fields.time_rule.sql) if fields.time else f"row + {base}"
-    reward = render(fields.reward, lambda name: reader.cell(name).number) if fields.reward else "NULL"
+    time = fields.time_rule.sql(reader.cell(fields.time)) if fields.time else f"row + {base}"
+    columns = {"user": text(fields.user), "item": text(fields.item), "time": time, "row": f"row + {base}"}
+    for name in has:
+        if name == "reward" and fields.reward is not None:
+            columns[name] = render(fields.reward, lambda column: reader.cell(column).number)
+        elif name in {"rank", "is_test"}:
+            columns[name] = reader.cell(getattr(fields, name)).integer + (" = 1" if name == "is_test" else "")
+        else:
+            columns[name] = text(getattr(fields, name))
     left_out = "false"
     if fields.left_out is not None:
         left_out = f"trim({text(fields.left_out[0])}) = {literal(fields.left_out[1])}"
-    malformed_id = " OR ".join(
-        f"strlen({name}) > {_LONGEST_ID} OR contains({name}, chr(10))" for name in ("user", "item")
-    )
-    checks = [
-        (Reason.MALFORMED_ROW, "malformed"),
-        (Reason.BLANK_USER, "user IS NULL OR trim(user) = ''"),
-        (Reason.BLANK_ITEM, "item IS NULL OR trim(item) = ''"),
-        (Reason.DROPPED_BY_SOURCE, "left_out"),
-        (Reason.MALFORMED_ID, malformed_id),
-        (Reason.BAD_TIME, "time IS NULL"),
-        (Reason.BAD_REWARD, f"reward IS NULL OR abs(reward) > {_GREATEST_REWARD}" if fields.reward else "false"),
-    ]
-    cases = " ".join(f"WHEN {test} THEN {_CODES[reason]}" for reason, test in checks)
+    malformed_id = " OR ".join(f"strlen({name}) > {_LONGEST_ID}" for name in ("user", "item"))
+    if reader.may_join_lines:
+        malformed_id += " OR contains(user, chr(10)) OR contains(item, chr(10))"
+    checks = {
+        Reason.MALFORMED_ROW: "malformed",
+        Reason.BLANK_USER: _blank("user"),
+        Reason.BLANK_ITEM: _blank("item"),
+        Reason.DROPPED_BY_SOURCE: "left_out",
+        Reason.MALFORMED_ID: malformed_id,
+        Reason.BAD_TIME: "time IS NULL",
+        Reason.BAD_REWARD: f"reward IS NULL OR abs(reward) > {_GREATEST_REWARD}" if "reward" in has else "false",
+    }
+    cases = " ".join(f"WHEN {test} THEN {_CODES[reason]}" for reason, test in checks.items())
+    written = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+    optional = "".join(f", {name}" for name in has)
     return (
-        "SELECT user, item, sequence, time, rank, feedback, reward, is_test, category, row,"
-        f" CASE {cases} ELSE 0 END FROM (SELECT {text(fields.user)} AS user, {text(fields.item)} AS item,"
-        f" {text(fields.sequence) if fields.sequence else literal('')} AS sequence, {time} AS time,"
-        f" {part(fields.rank, lambda cell: cell.integer) if fields.rank else '0'} AS rank,"
-        f" {text(fields.feedback)} AS feedback, {reward} AS reward,"
-        f" {part(fields.is_test, lambda cell: cell.integer)} = 1 AS is_test, {text(fields.category)} AS category,"
-        f" row + {base} AS row, {reader.malformed} AS malformed, {left_out} AS left_out FROM {reader.relation})"
+        f"SELECT user, item, time, row, CASE {cases} ELSE 0 END{optional} FROM (SELECT {written},"
+        f" {reader.malformed} AS malformed, {left_out} AS left_out FROM {reader.relation})"
     )
+
+
+def _blank(column: str) -> str:
+    """No value, or white space only. The comparison spares nearly every row the trimming, which is slow."""
+    return f"{column} IS NULL OR ({column} < '!' AND trim({column}, ' \t\n\v\f\r') = '')"
 
 
 def _message(reason: Reason, fields: Fields, values: dict[str, str], source: Source) -> str:

@@ -1,6 +1,6 @@
-"""Text files from outside: decompressed, decoded and checked in blocks of whole lines, with every fault named by line.
+r"""Text files from outside: decompressed, decoded and checked in blocks of whole lines, with every fault named by line.
 
-What comes out is clean UTF-8 without byte-order mark or NUL, `\\n` at line ends, no line over `LONGEST_LINE`. Parsers
+What comes out is clean UTF-8 without byte-order mark or NUL, `\n` at line ends, no line over `LONGEST_LINE`. Parsers
 behind this never meet anything else. A faulty line that may be skipped is replaced by an empty one, so that line
 numbers stay true.
 """
@@ -38,7 +38,9 @@ def check_encoding(name: str) -> str:
         codec = codecs.lookup(name)
         "".encode(codec.name)
     except (LookupError, UnicodeError):
-        raise InputError(f"unknown encoding '{name}'; common ones are utf-8, latin-1, utf-16, cp1252, gb18030") from None
+        raise InputError(
+            f"unknown encoding '{name}'; common ones are utf-8, latin-1, utf-16, cp1252, gb18030"
+        ) from None
     return codec.name
 
 
@@ -98,7 +100,7 @@ class TextFile:
         raise InputError(f"{self.path}:1: the file is empty; a log with a header and rows was expected")
 
     def _decoded(self) -> Iterator[bytes]:
-        """Chunks of UTF-8 text with `\\n` line ends, from whatever compression and encoding."""
+        r"""Chunks of UTF-8 text with `\n` line ends, from whatever compression and encoding."""
         decoder = None
         if self.encoding != "utf-8":
             decoder = codecs.getincrementaldecoder(self.encoding)(errors="replace" if self._bad.skip else "strict")

@@ -104,7 +104,7 @@ class MonthDay:
 
 
 class Native:
-    """A column that already holds dates or timestamps (Parquet); kept as microseconds, or nanoseconds if it has them."""
+    """A column that holds dates or timestamps (Parquet); kept as microseconds, or nanoseconds if it has them."""
 
     expected = "a timestamp"
 
@@ -148,7 +148,8 @@ def rule_for(time_format: str, cell: Cell | None, sample: str | None) -> TimeRul
     if _ISO.fullmatch(sample):
         return Iso()
     raise InputError(
-        f"time {sample[:40]!r} is neither a number nor an ISO date; pass its pattern, e.g. --time-format '%d/%m/%Y %H:%M'"
+        f"time {sample[:40]!r} is neither a number nor an ISO date;"
+        " pass its pattern, e.g. --time-format '%d/%m/%Y %H:%M'"
     )
 
 

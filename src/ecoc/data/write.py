@@ -5,8 +5,10 @@ each sequence's events are training; training events give the vocabulary; a seco
 events whose item was never trained, and writes the final arrays.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,9 @@ class Split:
     train_lengths: NDArray[np.int64]
     is_validation: NDArray[np.bool_]
 
-    @property
+    @cached_property
     def offsets(self) -> NDArray[np.int64]:
+        """Where each sequence begins, and the end."""
         return _offsets(self.lengths)
 
 
@@ -63,16 +66,18 @@ class StoreWriter:
         self._folder = folder
         self._scratch = scratch
         self._rewards = rewards
+        self._spool: dict[str, str] = {}
 
-    def spool(self, order: str) -> None:
-        """First pass: the sorted events to plain files."""
-        dtypes = {"items": np.int32, "feedback": np.uint8, "rewards": np.float32, "times": np.int64}
-        streams = {name: (self._scratch / name).open("wb") for name in _EVENT_ARRAYS}
+    def spool(self, order: str, columns: Sequence[str]) -> None:
+        """First pass: the sorted events to plain files; what the source does not have is not spooled."""
+        parts = {"items": "item", "feedback": "code", "rewards": "reward", "times": "time"}
+        self._spool = {name: ARRAYS[name] for name, column in parts.items() if column in columns}
+        streams = {name: (self._scratch / name).open("wb") for name in self._spool}
         try:
-            columns = "item AS items, code AS feedback, coalesce(reward, 0) AS rewards, time AS times"
-            for batch in self._engine.stream(f"SELECT {columns} FROM events ORDER BY seq, time, {order}"):
+            selected = ", ".join(f"{parts[name]} AS {name}" for name in streams)
+            for batch in self._engine.stream(f"SELECT {selected} FROM events ORDER BY seq, {order}"):
                 for name, stream in streams.items():
-                    batch.column(name).to_numpy(zero_copy_only=False).astype(dtypes[name], copy=False).tofile(stream)
+                    batch.column(name).to_numpy().astype(self._spool[name], copy=False).tofile(stream)
         finally:
             for stream in streams.values():
                 stream.close()
@@ -100,7 +105,7 @@ class StoreWriter:
         """Events of each item: in training with validation, in training without, and anywhere."""
         in_train, learnt, everywhere = (np.zeros(item_count, dtype=np.int64) for _ in range(3))
         for sequences, events in _chunks(split.offsets):
-            items = self._spooled("items", np.int32, events)
+            items = self._spooled("items", events)
             is_train, is_learnt = _training(split, sequences)
             in_train += np.bincount(items[is_train], minlength=item_count)
             learnt += np.bincount(items[is_learnt], minlength=item_count)
@@ -116,28 +121,27 @@ class StoreWriter:
             for name, stream in streams.items():
                 _write_header(stream, ARRAYS[name], total)
             for sequences, events in _chunks(split.offsets):
-                items = index[self._spooled("items", np.int32, events)]
+                items = index[self._spooled("items", events)]
                 is_known = items != PAD
-                owner = np.repeat(np.arange(sequences.start, sequences.stop), split.lengths[sequences])
-                lengths[sequences] = np.bincount(
-                    owner[is_known] - sequences.start, minlength=sequences.stop - sequences.start
-                )
-                feedback = self._spooled("feedback", np.uint8, events)[is_known]
-                rewards = self._spooled("rewards", np.float32, events)[is_known] if reward_of is None else None
-                items[is_known].tofile(streams["items"])
-                feedback.tofile(streams["feedback"])
-                (reward_of[feedback] if reward_of is not None else rewards).tofile(streams["rewards"])  # type: ignore[union-attr]
-                self._spooled("times", np.int64, events)[is_known].tofile(streams["times"])
+                starts = split.offsets[sequences] - events.start
+                lengths[sequences] = np.add.reduceat(is_known, starts, dtype=np.int64)
+                feedback = self._spooled("feedback", events)
+                rewards = self._spooled("rewards", events) if reward_of is None else reward_of[feedback]
+                arrays = {"items": items, "feedback": feedback, "rewards": rewards}
+                arrays["times"] = self._spooled("times", events)
+                for name, values in arrays.items():
+                    (values if is_known.all() else values[is_known]).tofile(streams[name])
         finally:
             for stream in streams.values():
                 stream.close()
         return lengths
 
-    def _spooled(self, name: str, dtype: type[np.generic], events: slice) -> NDArray[Any]:
-        size = np.dtype(dtype).itemsize
-        return np.fromfile(
-            self._scratch / name, dtype, count=events.stop - events.start, offset=events.start * size
-        )
+    def _spooled(self, name: str, events: slice) -> NDArray[Any]:
+        count = events.stop - events.start
+        if name not in self._spool:
+            return np.zeros(count, dtype=ARRAYS[name])
+        dtype = np.dtype(self._spool[name])
+        return np.fromfile(self._scratch / name, dtype, count=count, offset=events.start * dtype.itemsize)
 
     def _write_array(self, name: str, values: NDArray[Any]) -> None:
         with (self._folder / f"{name}.npy").open("wb") as stream:
@@ -146,8 +150,13 @@ class StoreWriter:
 
     def _write_items(self, order: NDArray[np.int64], counts: NDArray[np.int64], lookup: pa.Table | None) -> None:
         """`items.parquet`, in index order."""
-        numbers = pa.table({"number": order.astype(np.int32), "index": np.arange(1, len(order) + 1, dtype=np.int32),
-                            "train_count": counts[order]})
+        numbers = pa.table(
+            {
+                "number": order.astype(np.int32),
+                "index": np.arange(1, len(order) + 1, dtype=np.int32),
+                "train_count": counts[order],
+            }
+        )
         self._engine.feed(iter(numbers.to_batches()), "CREATE TABLE chosen AS SELECT * FROM raw")
         known = (lookup if lookup is not None else LOOKUP.empty_table()).to_batches()
         self._engine.run("CREATE TABLE known_items (item VARCHAR, title VARCHAR, price DOUBLE, category VARCHAR)")
@@ -178,10 +187,11 @@ class StoreWriter:
 
 def _training(split: Split, sequences: slice) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Of the events of some sequences: which are training, and which of those are learnt from (not validation)."""
-    lengths = split.lengths[sequences]
-    position = np.arange(lengths.sum()) - np.repeat(_offsets(lengths)[:-1], lengths)
-    is_train = position < np.repeat(split.train_lengths[sequences], lengths)
-    return is_train, is_train & ~np.repeat(split.is_validation[sequences], lengths)
+    train, lengths = split.train_lengths[sequences], split.lengths[sequences]
+    runs = np.column_stack([train, lengths - train]).ravel()  # training events, then test events, of each sequence
+    is_learnt = np.column_stack([~split.is_validation[sequences], np.zeros(len(train), dtype=np.bool_)]).ravel()
+    is_train = np.tile([True, False], len(train))
+    return np.repeat(is_train, runs), np.repeat(is_learnt, runs)
 
 
 def _chunks(offsets: NDArray[np.int64]) -> Iterator[tuple[slice, slice]]:
@@ -223,4 +233,9 @@ def _write_header(stream: Any, dtype: str, length: int) -> None:
 
 def _records(folder: Path) -> dict[str, FileRecord]:
     names = [*(f"{name}.npy" for name in ARRAYS), ITEMS, SEQUENCES]
-    return {name: FileRecord(bytes=(folder / name).stat().st_size, sha256=file_sha256(folder / name)) for name in names}
+    with ThreadPoolExecutor() as pool:  # hashing does not hold the interpreter
+        digests = list(pool.map(lambda name: file_sha256(folder / name), names))
+    return {
+        name: FileRecord(bytes=(folder / name).stat().st_size, sha256=digest)
+        for name, digest in zip(names, digests, strict=True)
+    }

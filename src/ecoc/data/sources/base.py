@@ -20,6 +20,7 @@ from ecoc.data.times import TimeRule
 from ecoc.errors import InputError
 from ecoc.schema import Statistics
 
+_DENSE = {".gz", ".zst", ".parquet", ".pq"}
 _SPLIT = re.compile(r"(time|per-user):(0?\.\d+)|leave-one-out|source")
 _GAP = re.compile(r"(\d+)\s*(s|sec|min|h|d)")
 _GAP_SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400}
@@ -141,6 +142,12 @@ class Source(ABC):
     def size(self) -> int:
         """Bytes to read, for the progress bar; 0 if unknown."""
         return sum(Path(path).stat().st_size for path in self.paths if Path(path).is_file())
+
+    @property
+    def table_size(self) -> int:
+        """A guess at the bytes all rows take as a table; it only chooses where the engine keeps them."""
+        files = [Path(path) for path in self.paths if Path(path).is_file()]
+        return sum(path.stat().st_size * (12 if path.suffix in _DENSE else 3) for path in files)
 
 
 def find_file(path: Path, names: Iterable[str], *, what: str) -> Path:

@@ -1,6 +1,6 @@
 """Any event log: CSV or TSV, Parquet, JSON lines; plain, gzip or zstd; one file, several, or a folder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,7 +139,13 @@ class Log(Source):
                 f"{config.items}:1: no column 'title', 'price' or 'category'; name them, e.g. --set items_title=NAME "
                 f"({did_you_mean('title', reader.columns)})"
             )
-        return read_lookup(reader, item=config.items_id or config.item, **named)
+        return read_lookup(
+            reader,
+            item=config.items_id or config.item,
+            title=named["title"],
+            price=named["price"],
+            category=named["category"],
+        )
 
     def _time_rule(self, reader: Reader) -> TimeRule:
         column = self.config.time
@@ -188,8 +194,3 @@ def _starts_with(path: Path, magic: bytes) -> bool:
             return stream.read(len(magic)) == magic
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give a readable file") from None
-
-
-def worths(rewards: Mapping[str, float]) -> str:
-    """A reward map as it is written on the command line."""
-    return ",".join(f"{name}={worth:g}" for name, worth in rewards.items())

@@ -1,4 +1,4 @@
-"""MovieLens in its three raw shapes: `ratings.dat` (::), `u.data` (tabs) and `ratings.csv`; titles and genres come along."""
+"""MovieLens in its three raw shapes: `ratings.dat` (::), `u.data` (tabs), `ratings.csv`; with titles and genres."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +14,27 @@ from ecoc.errors import InputError
 
 _COLUMNS = ("userId", "movieId", "rating", "timestamp")
 _SEPARATORS = {"ratings.dat": "::", "u.data": "\t", "ratings.csv": ","}
-_GENRES = (
-    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy Film-Noir Horror Musical"
-    " Mystery Romance Sci-Fi Thriller War Western"
-).split()
+_GENRES = [
+    "unknown",
+    "Action",
+    "Adventure",
+    "Animation",
+    "Children's",
+    "Comedy",
+    "Crime",
+    "Documentary",
+    "Drama",
+    "Fantasy",
+    "Film-Noir",
+    "Horror",
+    "Musical",
+    "Mystery",
+    "Romance",
+    "Sci-Fi",
+    "Thriller",
+    "War",
+    "Western",
+]
 
 
 class MovieLens(Source):
@@ -55,12 +72,10 @@ class MovieLens(Source):
             return read_lookup(reader, item="movieId", title="title", category="genres")
         if kind == "movies.dat":
             names = ("movieId", "title", "genres")
-            reader = Delimited(
-                path, bad, separator="::", header=False, names=names, quoting=False, encoding="latin-1"
-            )
+            reader = Delimited(path, bad, separator="::", header=False, names=names, quoting=False, encoding="latin-1")
             return read_lookup(reader, item="movieId", title="title", category="genres")
-        names = ("movieId", "title", "released", "video", "link", *_GENRES)
-        reader = Delimited(path, bad, separator="|", header=False, names=names, quoting=False, encoding="latin-1")
+        columns = ("movieId", "title", "released", "video", "link", *_GENRES)
+        reader = Delimited(path, bad, separator="|", header=False, names=columns, quoting=False, encoding="latin-1")
         return read_lookup(reader, item="movieId", title="title", flags=_GENRES)
 
 

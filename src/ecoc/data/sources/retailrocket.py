@@ -1,4 +1,4 @@
-"""RetailRocket: `events.csv` (views, carts, transactions by the millisecond) and categories from the item properties."""
+"""RetailRocket: `events.csv` (views, carts, transactions by the millisecond), categories from the properties."""
 
 from collections.abc import Iterator
 from pathlib import Path

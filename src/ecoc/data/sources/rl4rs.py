@@ -69,7 +69,9 @@ class Slates(Reader):
     """One row an exposed item, from one row a slate."""
 
     def __init__(self, rows: Delimited, prices: pa.Table, bad: BadRows) -> None:
-        super().__init__(rows.path, ["session_id", "sequence", "timestamp", "item", "bought", "position", "is_test", "reward"])
+        super().__init__(
+            rows.path, ["session_id", "sequence", "timestamp", "item", "bought", "position", "is_test", "reward"]
+        )
         self.selected = self.columns
         rows.select(["timestamp", "session_id", "sequence_id", "exposed_items", "user_feedback"])
         self._rows = rows
@@ -89,7 +91,9 @@ class Slates(Reader):
             whole = pc.and_(whole, pc.match_substring_regex(batch.column("c1"), r"^\d{1,18}$"))
             for broken in batch.filter(pc.invert(whole)).column("row").to_pylist():
                 where = f"{self.path}:{self._rows.line_of(broken)}"
-                self._bad.add(Reason.MALFORMED_ROW, where, "not a slate of nine items, nine answers and a numeric session")
+                self._bad.add(
+                    Reason.MALFORMED_ROW, where, "not a slate of nine items, nine answers and a numeric session"
+                )
             yield self._exploded(batch.filter(whole), items.filter(whole), answers.filter(whole))
 
     def _exploded(self, batch: pa.RecordBatch, items: pa.Array, answers: pa.Array) -> pa.RecordBatch:
@@ -134,7 +138,9 @@ def _logs(path: Path) -> list[Path]:
         raise InputError(f"{path}: no such file or folder; give {_LOGS[0]} or its folder")
     if not path.is_dir():
         return [path]
-    found = [file for name in _LOGS for file in (path / name, path / f"{name}.gz", path / f"{name}.zst") if file.is_file()]
+    found = [
+        file for name in _LOGS for file in (path / name, path / f"{name}.gz", path / f"{name}.zst") if file.is_file()
+    ]
     if not found:
         raise InputError(f"{path}: a folder without {' or '.join(_LOGS)}; give the folder of the RL4RS-A logs")
     return found

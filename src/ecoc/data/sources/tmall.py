@@ -21,7 +21,9 @@ class TmallConfig(PrepareConfig):
 
     min_item_support: int = Field(20, ge=1, description="items with fewer events are dropped")
     min_length: int = Field(10, ge=1, description="sequences with fewer events are dropped")
-    dedup: Literal["none", "exact", "feedback"] = Field("feedback", description="first of a user, item and action stays")
+    dedup: Literal["none", "exact", "feedback"] = Field(
+        "feedback", description="first of a user, item and action stays"
+    )
     drop_1111: bool = Field(False, description="leave out the campaign day, 11 November")
     drop_cart: bool = Field(False, description="leave out add-to-cart rows, which the paper does not mention")
 

@@ -1,4 +1,4 @@
-"""The built-in world's log, generated while it is read: `world:default`, `world:satiation:large`, …"""
+"""The log of a built-in world (`world:default`, `world:satiation:large`), generated while it is read."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,9 @@ _GATHER = 1 << 17  # rows a batch; the world works in smaller blocks
 class WorldConfig(PrepareConfig):
     """The size of the world; `seed` makes another one of the same kind."""
 
-    events: int | None = Field(None, ge=1, le=2_000_000_000, description="events of the log, in place of the size's own")
+    events: int | None = Field(
+        None, ge=1, le=2_000_000_000, description="events of the log, in place of the size's own"
+    )
     catalogue: int | None = Field(None, ge=2, description="number of items, in place of the size's own")
 
 
@@ -50,6 +52,10 @@ class World(Source):
     @property
     def size(self) -> int:
         return self._market.config.sessions * self._market.config.steps
+
+    @property
+    def table_size(self) -> int:
+        return 80 * self.size
 
 
 class Generated(Reader):
