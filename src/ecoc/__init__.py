@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
+from ecoc.gymnasium_entry import register_when_imported
+
 if TYPE_CHECKING:
     from ecoc.data.prepare import prepare
     from ecoc.data.sequences import Dataset, open_data
@@ -35,6 +37,8 @@ __all__ = [
     "open_data",
     "prepare",
 ]
+
+register_when_imported()
 
 
 def __getattr__(name: str) -> Any:

@@ -116,7 +116,8 @@ def prepare(  # noqa: PLR0913, PLR0917 - one parameter a flag
         data = run(
             source, out, format=format, memory=memory, threads=threads, overwrite=overwrite, progress=watch, **options
         )
-    _answer(summary(data), page(data), json_)
+    facts = summary(data)
+    _answer(facts, page(facts), json_)
 
 
 @app.command()
@@ -131,7 +132,8 @@ def info(
     from ecoc.data.sequences import open_data
 
     data = open_data(path, verify=verify)
-    _answer(summary(data), page(data) + ("\n  every file matches its checksum" if verify else ""), json_)
+    facts = summary(data)
+    _answer(facts, page(facts) + ("\n  every file matches its checksum" if verify else ""), json_)
 
 
 @app.command()

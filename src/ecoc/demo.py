@@ -38,7 +38,8 @@ def demo(
         f" Its log becomes a prepared dataset in {folder / 'data'}.\n"
     )
     data = prepare(name, folder / "data", seed=seed, threads=threads, overwrite=True, progress=progress)
-    say(page(data) + "\n")
+    facts = summary(data)
+    say(page(facts) + "\n")
     say("2. A user of this world, as the log has it:\n")
     say(_session(data) + "\n")
     say("3. What policies really earn a step in this world, because its truth is known (95 % intervals over users):\n")
@@ -47,7 +48,7 @@ def demo(
     results = {kind: evaluate(market, POLICIES[kind](market), users, seed=seed) for kind in _ABOUT}
     say(_table(results))
     return {
-        "data": summary(data),
+        "data": facts,
         "policies": [
             {
                 "name": kind,

@@ -36,13 +36,12 @@ def summary(data: Dataset) -> dict[str, Any]:
     }
 
 
-def page(data: Dataset) -> str:
-    """The same for a person."""
-    facts = summary(data)
+def page(facts: dict[str, Any]) -> str:
+    """The summary for a person."""
     counts, statistics = facts["counts"], facts["statistics"]
     lengths, popularity, reward = (statistics[key] for key in ("sequence_length", "events_per_item", "reward"))
     lines = [
-        f"{data.path}: a prepared dataset from source '{facts['source']}' (format version {facts['version']})",
+        f"{facts['path']}: a prepared dataset from source '{facts['source']}' (format version {facts['version']})",
         "",
         f"  interactions  {counts['interactions']:>12,}   of {facts['rows_in']:,} rows in the log",
         f"  users         {counts['users']:>12,}",

@@ -129,7 +129,6 @@ class Delimited(Reader):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Stream rows; ragged ones go to the bad rows."""
         self._ragged, self._reported = [], 0
-        self._text.quotes = 0
         row = 0
         for batch in self._parsed():
             yield numbered(batch, row)
@@ -190,11 +189,8 @@ class Delimited(Reader):
         return self._text.bytes_read
 
     def line_of(self, row: int) -> int:
-        """Line of the row-th good record. Lines are counted again only if quotes or blank lines made them differ."""
-        ordinal = self._ordinal(row)
-        if not self._text.has_quotes_or_blanks:
-            return ordinal + 1 + int(self._header)
-        return self._record(ordinal)[0]
+        """Line of the row-th good record, by reading the file again."""
+        return self._record(self._ordinal(row))[0]
 
     def values_at(self, row: int) -> dict[str, str]:
         _, record = self._record(self._ordinal(row))

@@ -8,6 +8,7 @@ numbers stay true.
 import codecs
 import io
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -51,10 +52,9 @@ class TextFile:
         self.path = path
         self.encoding = check_encoding(encoding)
         self.bytes_read = 0
-        self.has_quotes_or_blanks = False
         self.quotes = 0
         self._bad = bad
-        self._line = 1
+        self._position = 0  # in the decoded text, of the first line not yet handed out
         with _open_raw(path) as stream:
             self._head = stream.read(8)
         for magic, what in _REFUSED.items():
@@ -66,25 +66,27 @@ class TextFile:
 
     def blocks(self) -> Iterator[bytes]:
         """Yield clean blocks of whole lines; every line, also the last, ends in a newline."""
-        self._line = 1
+        self.quotes = 0
+        self._position = 0
+        received = 0
         carry = b""
-        too_long = False
+        is_too_long = False
         for chunk in self._decoded():
+            received += len(chunk)
             data = carry + chunk
+            if is_too_long:
+                data = data[data.find(b"\n") :] if b"\n" in data else b""  # it is left as an empty line
+                is_too_long = not data
             cut = data.rfind(b"\n") + 1
-            carry = data[cut:]
-            if cut and too_long:
-                cut_long = data.find(b"\n")
-                data, too_long = data[cut_long:], False  # the long line is left as an empty one
-                cut = data.rfind(b"\n") + 1
             if cut:
                 yield self._checked(data[:cut])
+                self._position = received - (len(data) - cut)
+            carry = data[cut:]
             if len(carry) > LONGEST_LINE:
-                if not too_long:
-                    self._fault(self._line, Reason.MALFORMED_ROW, f"a line longer than {LONGEST_LINE} bytes")
-                too_long, carry = True, b""
-        if carry or too_long:
-            yield self._checked((b"" if too_long else carry) + b"\n")
+                self._fault(0, f"a line longer than {LONGEST_LINE} bytes")
+                is_too_long, carry = True, b""
+        if carry or is_too_long:
+            yield self._checked(carry + b"\n")
 
     def stream(self, skip_lines: int, transform: Callable[[bytes], bytes]) -> io.BufferedReader:
         """The blocks, each transformed, as a readable binary stream without its first `skip_lines` lines."""
@@ -128,7 +130,7 @@ class TextFile:
             return decoder.decode(chunk).encode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{self.path}:{self._line}: not {self.encoding} text ({error.reason}); pass the right --encoding"
+                f"{self.path}:{self._next_line()}: not {self.encoding} text ({error.reason}); pass the right --encoding"
             ) from None
 
     def _without_mark(self, chunk: bytes) -> bytes:
@@ -147,8 +149,8 @@ class TextFile:
                     chunk = stream.read(_BLOCK)
                 except (OSError, pa.ArrowInvalid, EOFError) as error:
                     raise InputError(
-                        f"{self.path}:{self._line}: the {self._compression or 'file'} data is damaged or cut off "
-                        f"({str(error)[:80]}); fetch the file again"
+                        f"{self.path}:{self._next_line()}: the {self._compression or 'file'} data is damaged or cut"
+                        f" off ({str(error)[:80]}); fetch the file again"
                     ) from None
                 if not chunk:
                     return
@@ -159,30 +161,41 @@ class TextFile:
         """Check a block of whole lines; faulty lines are refused or emptied."""
         if b"\0" in block:
             block = self._without_lines(block, lambda line: b"\0" in line, "a NUL byte; plain text was expected")
-        try:
-            str(block, "utf-8")
-        except UnicodeDecodeError:
+        if not block.isascii() and _undecodable(block):
             advice = "bytes that are not UTF-8; if the file is in another encoding, pass --encoding, e.g. latin-1"
             block = self._without_lines(block, _undecodable, advice)
-        quotes = block.count(b'"')
-        self.quotes += quotes
-        if quotes or b"\n\n" in block or block.startswith(b"\n"):
-            self.has_quotes_or_blanks = True
-        self._line += block.count(b"\n")
+        if b'"' in block:
+            self.quotes += block.count(b'"')
         return block
+
+    def _next_line(self) -> int:
+        """Number of the first line not yet handed out, by reading again; counting always would cost too much."""
+        again = TextFile(self.path, BadRows(skip=True), self.encoding)
+        left, line = self._position, 1
+        for chunk in again._decoded():
+            if left <= 0:
+                break
+            line += chunk[:left].count(b"\n")
+            left -= len(chunk)
+        return line
 
     def _without_lines(self, block: bytes, is_faulty: Callable[[bytes], bool], what: str) -> bytes:
         lines = block.split(b"\n")
         for index, line in enumerate(lines):
             if is_faulty(line):
-                self._fault(self._line + index, Reason.MALFORMED_ROW, what)
+                self._fault(index, what)
                 lines[index] = b""
         return b"\n".join(lines)
 
-    def _fault(self, line: int, reason: Reason, what: str) -> None:
+    def _fault(self, index: int, what: str) -> None:
+        """Refuse or count the line `index` lines after the first not yet handed out."""
+        if self._bad.skip and not self._bad.room and self._position:
+            self._bad.count(Reason.MALFORMED_ROW, 1)
+            return
+        line = self._next_line() + index
         if line == 1:  # a header or the very first row: nothing behind it can be trusted
             raise InputError(f"{self.path}:1: {what}; give a text log or the right --encoding")
-        self._bad.add(reason, f"{self.path}:{line}", what)
+        self._bad.add(Reason.MALFORMED_ROW, f"{self.path}:{line}", what)
 
 
 def _undecodable(line: bytes) -> bool:

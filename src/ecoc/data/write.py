@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -178,11 +179,17 @@ class StoreWriter:
             for batch in self._engine.stream(sql):
                 rows = batch.filter(pa.array(kept[start : start + batch.num_rows])).cast(schema)
                 start += batch.num_rows
-                names = rows.column("user").to_pylist()
-                users += sum(now != before for before, now in zip([last, *names], names, strict=False))
-                last = names[-1] if names else last
+                if rows.num_rows:
+                    users += _changes(rows.column("user"), last)
+                    last = rows.column("user")[-1].as_py()
                 writer.write_batch(rows)
         return users
+
+
+def _changes(names: pa.Array, before: str | None) -> int:
+    """How often a name differs from the one before it; `before` comes before the first."""
+    inside = pc.sum(pc.not_equal(names.slice(1), names.slice(0, len(names) - 1))).as_py() or 0
+    return int(inside) + int(names[0].as_py() != before)
 
 
 def _training(split: Split, sequences: slice) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

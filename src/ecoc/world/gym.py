@@ -1,7 +1,6 @@
 """The marketplace as a Gymnasium environment, `ecoc/Market-v0`: what a recommender sees, one session per episode.
 
-Gymnasium 1.x loads no plugins by itself: import this module first, or name it in the id,
-`gymnasium.make("ecoc.world.gym:ecoc/Market-v0")`.
+`import ecoc` is enough for `gymnasium.make` to find it; see `ecoc.gymnasium_entry`.
 """
 
 from typing import Any
@@ -16,8 +15,6 @@ from numpy.typing import NDArray
 from ecoc.world.log import item_ids
 from ecoc.world.market import FEEDBACK, Market, State
 from ecoc.world.worlds import parse_world
-
-ENV_ID = "ecoc/Market-v0"
 
 Seen = dict[str, NDArray[np.int64]]
 
@@ -127,16 +124,3 @@ class MarketVectorEnv(VectorEnv[Seen, NDArray[np.int64], NDArray[Any]]):
             return seen, np.zeros(self.num_envs), never, never.copy(), info
         rewards = self._sessions.show(np.asarray(actions, np.int64), self.np_random)
         return self._sessions.seen, rewards, np.full(self.num_envs, self._sessions.is_over), never, {}
-
-
-def register_envs() -> None:
-    """Make the environment known to Gymnasium; doing it twice does no harm."""
-    if ENV_ID not in gymnasium.registry:
-        gymnasium.register(
-            ENV_ID,
-            entry_point="ecoc.world.gym:MarketEnv",
-            vector_entry_point="ecoc.world.gym:MarketVectorEnv",
-        )
-
-
-register_envs()

@@ -40,15 +40,18 @@ def test_a_session_ends_after_its_last_step_and_shows_what_was_seen() -> None:
     assert len(env.render().splitlines()) == 20
 
 
-def test_the_module_can_be_named_in_the_id() -> None:
-    script = "import gymnasium; gymnasium.make('ecoc.world.gym:ecoc/Market-v0', world='world:small').reset(seed=0)"
-    env = {"PYTHONPATH": ":".join(sys.path)}
-    subprocess.run([sys.executable, "-c", script], env=env, check=True)
-
-
-def test_registering_twice_does_no_harm() -> None:
-    adapter.register_envs()
-    assert gymnasium.spec("ecoc/Market-v0").id == "ecoc/Market-v0"
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import ecoc, gymnasium",
+        "import gymnasium, ecoc",
+        "import gymnasium, ecoc.world.gym",
+        "import ecoc; import ecoc; import gymnasium.spaces; import gymnasium",
+    ],
+)
+def test_the_environment_is_known_in_whatever_order_the_two_are_imported(imports: str) -> None:
+    script = f"{imports}; gymnasium.make('ecoc/Market-v0', world='world:small').reset(seed=0)"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_vector_environment_runs_many_sessions_and_starts_anew() -> None:

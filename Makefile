@@ -1,0 +1,53 @@
+# Two commands matter: `make demo` and `make test`. Both set up .venv first, from hash-locked requirements.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+SHARED ?= $(or $(ECOC_SHARED_DATA),../shared/data)
+
+.PHONY: demo test lint docs bench soak audit lock clean setup
+
+demo: $(READY)  ## a world with a known truth, prepared, and what policies really earn in it
+	"$(BIN)/ecoc" demo --out demo
+
+test: $(READY) lint  ## everything CI runs: lint, types, import contract, all tests, real data if it is there
+	"$(BIN)/pytest" -n 2 -m "not soak"
+	"$(BIN)/python" tools/check_real_data.py "$(SHARED)"
+	"$(BIN)/python" tools/audit.py
+
+lint: $(READY)  ## style, types, import contract
+	"$(BIN)/ruff" check .
+	"$(BIN)/ruff" format --check .
+	"$(BIN)/mypy"
+	"$(BIN)/lint-imports" --no-cache
+
+docs: $(READY)  ## the documentation as a site in site/
+	"$(BIN)/zensical" build --strict
+
+bench: $(READY)  ## speed, as ratios measured in one run
+	"$(BIN)/python" benchmarks/prepare.py
+
+soak: $(READY)  ## checks that take minutes: 100 M events in bounded memory, long fuzzing
+	"$(BIN)/python" benchmarks/soak_prepare.py
+	ECOC_FUZZ_SECONDS=60 "$(BIN)/pytest" tests/reliability
+
+audit: $(READY)  ## known vulnerabilities of what is installed
+	"$(BIN)/python" tools/audit.py
+
+lock:  ## choose versions anew and write requirements/*.txt with hashes (needs a set-up .venv)
+	"$(BIN)/python" tools/lock.py
+
+setup: $(READY)
+
+# torch first and alone, then everything else exactly as locked, then ecoc itself.
+$(READY): pyproject.toml constraints.txt requirements/dev.txt
+	"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ecoc needs Python 3.11 or newer")'
+	"$(PYTHON)" -m venv "$(VENV)"
+	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --requirement requirements/dev.txt
+	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch "$(READY)"
+
+clean:
+	rm -rf "$(VENV)" site demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
