@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -27,7 +28,7 @@ def tables(events: int, users: int, items: int, seed: int = 0) -> Iterator[pa.Ta
         start = int(seconds[-1]) + 1
         yield pa.table(
             {
-                "user_id": pa.array(np.char.add("u", np.char.zfill(user.astype("U8"), 8))),
+                "user_id": pc.binary_join_element_wise("u", pc.cast(pa.array(user), pa.string()), ""),
                 "item_id": item_ids.take(pa.array(item)),
                 "ts": seconds,
                 "event": pa.array(NAMES).take(pa.array(rng.choice(3, count, p=[0.8, 0.1, 0.1]))),

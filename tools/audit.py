@@ -11,9 +11,9 @@ UNREACHED = ("could not be audited", "ConnectionError", "Failed to connect", "Na
 def main() -> int:
     """Return 1 if an advisory applies, 0 if none does or none could be asked for."""
     command = [
-        Path(sys.executable).parent / "pip-audit",
+        str(Path(sys.executable).parent / "pip-audit"),
         *("--strict", "--progress-spinner", "off", "--disable-pip", "--require-hashes", "--requirement"),
-        ROOT / "requirements" / "dev.txt",
+        str(ROOT / "requirements" / "dev.txt"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     said = done.stdout + done.stderr

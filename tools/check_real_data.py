@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-ECOC = Path(sys.executable).parent / "ecoc"
+ECOC = str(Path(sys.executable).parent / "ecoc")
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,10 @@ def expected(rows: pd.DataFrame, leave_one_out: bool) -> dict[str, Any]:
 def prepared(case: Case, path: Path) -> dict[str, Any]:
     """The same counts by the real command line."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [ECOC, "prepare", path, "--out", Path(folder) / "data", "--json", "--quiet", *case.options]
+        command = [ECOC, "prepare", str(path), "--out", f"{folder}/data", "--json", "--quiet", *case.options]
         answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         again = subprocess.run(
-            [ECOC, "info", Path(folder) / "data", "--json", "--verify"], check=True, capture_output=True, text=True
+            [ECOC, "info", f"{folder}/data", "--json", "--verify"], check=True, capture_output=True, text=True
         )
         if json.loads(again.stdout) != answer:
             raise SystemExit(f"{case.name}: `info --json` differs from `prepare --json`")

@@ -15,7 +15,9 @@ _LARGEST_FILE = 1 << 20
 class Config(BaseModel):
     """Base of every component's settings. Field descriptions are the help text and the documentation."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, coerce_numbers_to_str=True
+    )
 
     @classmethod
     def build(cls, values: Mapping[str, Any], *, where: str = "config") -> Self:
@@ -35,7 +37,9 @@ def _explain(model: type[BaseModel], part: Any, where: str) -> str:
     if part["type"] == "missing":
         return f"{where}: option '{key}' is missing; {_described(model, path)}"
     message = part["msg"].removeprefix("Value error, ")
-    return f"{where}: {key}: {message}" + ("" if part["type"] == "value_error" else f", found {part['input']!r:.80}")
+    return f"{where}: {key}{': ' if key else ''}{message}" + (
+        "" if part["type"] == "value_error" else f", found {part['input']!r:.80}"
+    )
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
@@ -60,7 +64,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give a readable TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -84,5 +88,5 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text

@@ -30,19 +30,22 @@ ARRAYS = {
 }
 """The sequence store: array -> dtype. `items feedback rewards times` one entry an event, the rest one a sequence."""
 
+FILES = frozenset({*(f"{name}.npy" for name in ARRAYS), ITEMS, SEQUENCES})
+"""Every file of a prepared dataset besides its manifest and provenance."""
+
 
 class Reason(StrEnum):
     """Why a row of the log is not in the dataset. Order matters: a row that fails twice counts under the first."""
 
+    MALFORMED_ROW = "malformed_row"
     BLANK_USER = "blank_user"
     BLANK_ITEM = "blank_item"
-    MALFORMED_ROW = "malformed_row"
+    DROPPED_BY_SOURCE = "dropped_by_source"
     MALFORMED_ID = "malformed_id"
     BAD_TIME = "bad_time"
-    BAD_FEEDBACK = "bad_feedback"
     BAD_REWARD = "bad_reward"
     DROPPED_FEEDBACK = "dropped_feedback"
-    DROPPED_BY_SOURCE = "dropped_by_source"
+    BAD_FEEDBACK = "bad_feedback"
     DUPLICATE = "duplicate"
     RARE_ITEM = "rare_item"
     SHORT_SEQUENCE = "short_sequence"

@@ -23,7 +23,8 @@ class BadRows:
 
     def count(self, reason: Reason, rows: int) -> None:
         """Count bad rows; the first ones are also shown by `example`."""
-        self.counts[reason] += rows
+        if rows:
+            self.counts[reason] += rows
 
     def example(self, where: str, message: str) -> None:
         """Refuse, or list while there is room."""

@@ -1,13 +1,15 @@
 """Reward expressions such as `quantity*price`: numbers, columns, + - * / ( ); parsed here, never run as code."""
 
+import math
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ecoc.errors import InputError, did_you_mean
 
-_TOKEN = re.compile(r"""\s*(?:(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)|([^\W\d][\w.]*)|"([^"]+)"|([-+*/()]))""")
+_TOKEN = re.compile(r"""\s*(?:((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|([^\W\d][\w.]*)|"([^"]+)"|([-+*/()]))""")
 _LONGEST = 1000
+_MOST_TOKENS = 200
 _DEEPEST = 50
 
 
@@ -93,6 +95,8 @@ class _Parser:
             number, name, quoted, sign = match.groups()
             tokens.append(("number", number) if number else ("sign", sign) if sign else ("name", name or quoted))
             position = match.end()
+        if len(tokens) > _MOST_TOKENS:
+            raise self._error(f"more than {_MOST_TOKENS} parts")
         return tokens
 
     def _sum(self) -> Expression:
@@ -112,6 +116,8 @@ class _Parser:
             raise self._error("it ends too early")
         kind, text = self._tokens.pop(0)
         if kind == "number":
+            if not math.isfinite(float(text)):
+                raise self._error(f"{text} is too large a number")
             return Number(float(text))
         if kind == "name":
             if text not in self._columns:

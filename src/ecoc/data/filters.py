@@ -9,7 +9,7 @@ from ecoc.errors import InputError
 from ecoc.schema import Reason, Statistics, Step, TimeUnit
 
 _BUCKETS = 1 << 16
-_MANY = 4  # above a quarter, dropping rows means writing the rest again
+_FEW = 100_000  # rows; dropping more in place takes memory that cannot spill
 
 
 class Filters:
@@ -58,7 +58,7 @@ class Filters:
         run = self._engine.run
         run(
             "CREATE TABLE gapped AS SELECT *,"
-            f" coalesce(time - lag(time) OVER past > {seconds * PER_SECOND[unit]}, false)"
+            f" coalesce(time::HUGEINT - lag(time) OVER past > {seconds * PER_SECOND[unit]}, false)"
             f" AS starts FROM events WINDOW past AS (PARTITION BY seq ORDER BY {self.order})"
         )
         run(
@@ -104,11 +104,11 @@ class Filters:
         )
         if not lost:
             return
-        if lost * _MANY > self.steps[-1].interactions:
+        if lost > _FEW:
             self._engine.run(
                 f"CREATE OR REPLACE TABLE events AS SELECT * FROM events ANTI JOIN ({few}) USING ({column})"
             )
-        else:  # marking a few rows as gone is cheaper than writing all others again
+        else:  # marking some rows as gone is cheaper than writing all others again
             self._engine.run(f"DELETE FROM events WHERE {column} IN ({few})")
         self._lose(reason, int(lost))
         self.note(step)

@@ -7,10 +7,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from ecoc.errors import InputError, ResourceError
 
+_MOST_BYTES = 1 << 60
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -19,7 +21,10 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if match is None or match[2] == "i":
         raise InputError(f"{text!r} is not a size; expected e.g. 4GB or 512MB")
-    return int(float(match[1]) * _UNITS[match[2]])
+    size = float(match[1]) * _UNITS[match[2]]
+    if size > _MOST_BYTES:
+        raise InputError(f"{text[:40]!r} is more than any machine has; expected e.g. 4GB or 512MB")
+    return int(size)
 
 
 @contextmanager
@@ -52,12 +57,12 @@ def new_folder(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]
 
 def _clean_up(target: Path) -> None:
     """Remove what a killed process left; what it had moved aside and not yet replaced goes back."""
-    for old in target.parent.glob(f".{target.name}.old-*"):
+    for old in target.parent.glob(f".{escape(target.name)}.old-*"):
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
         else:
             old.rename(target)
-    for leftover in target.parent.glob(f".{target.name}.partial-*"):
+    for leftover in target.parent.glob(f".{escape(target.name)}.partial-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 

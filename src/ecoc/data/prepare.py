@@ -15,7 +15,7 @@ from ecoc.data.badrows import BadRows
 from ecoc.data.engine import Engine
 from ecoc.data.filters import Filters, statistics_of_other_rule, time_at
 from ecoc.data.folder import new_folder, parse_bytes
-from ecoc.data.sequences import Dataset, open_data
+from ecoc.data.sequences import Dataset, is_dataset, open_data
 from ecoc.data.sources import SOURCES
 from ecoc.data.sources.base import PrepareConfig, Source
 from ecoc.data.stage import Progress, Stage
@@ -59,7 +59,7 @@ def prepare(
     if threads is not None and threads < 1:
         raise InputError(f"--threads {threads}: at least 1 is needed")
     target = Path(out)
-    with new_folder(target, overwrite=overwrite, is_ours=lambda folder: (folder / MANIFEST).is_file()) as folder:
+    with new_folder(target, overwrite=overwrite, is_ours=is_dataset) as folder:
         scratch = folder / "scratch"
         scratch.mkdir()
         cores = threads or len(os.sched_getaffinity(0))

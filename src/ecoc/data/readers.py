@@ -7,8 +7,9 @@ A reader first learns which columns there are, is told which are wanted (`select
 import csv
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from ecoc.schema import Reason
 
 _MULTI = "\x1f"  # stands in for separators of several characters, which the parser does not know
 _BATCH_ROWS = 1 << 17
+_SAMPLE = 1000  # rows looked at to see what a column holds
+
+Batches = Generator[pa.RecordBatch, None, None]
 
 
 class Reader:
@@ -56,15 +60,16 @@ class Reader:
         return Cell(f"c{self.selected.index(name)}")
 
     def sample(self, name: str) -> str | None:
-        """The first non-blank value of a selected column."""
-        for batch in self.batches():
-            for value in batch.column(f"c{self.selected.index(name)}").to_pylist():
-                if value is not None and str(value).strip():
-                    return str(value)
-            break
-        return None
+        """The first non-blank value of a selected column, if it comes early."""
+        found = (str(value) for value in self._first_values(name) if value is not None and str(value).strip())
+        return next(found, None)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def _first_values(self, name: str) -> list[Any]:
+        with closing(self.batches()) as batches:
+            first = next(batches, None)
+        return first.column(f"c{self.selected.index(name)}").to_pylist() if first is not None else []
+
+    def batches(self) -> Batches:
         """Stream the selected columns `c0 c1 …` and `row`."""
         raise NotImplementedError
 
@@ -74,11 +79,12 @@ class Reader:
 
     def values_at(self, row: int) -> dict[str, str]:
         """The selected values of one row as text, for messages."""
-        for batch in self.batches():
-            first = batch.column("row")[0].as_py()
-            if row < first + batch.num_rows:
-                record = batch.slice(row - first, 1).to_pylist()[0]
-                return {name: str(record[f"c{k}"]) for k, name in enumerate(self.selected)}
+        with closing(self.batches()) as batches:
+            for batch in batches:
+                first = batch.column("row")[0].as_py()
+                if row < first + batch.num_rows:
+                    record = batch.slice(row - first, 1).to_pylist()[0]
+                    return {name: str(record[f"c{k}"]) for k, name in enumerate(self.selected)}
         return {}
 
     @property
@@ -126,19 +132,25 @@ class Delimited(Reader):
         self._ragged: list[int] = []
         self._reported = 0
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def _first_values(self, name: str) -> list[Any]:
+        position = self.columns.index(name)
+        with closing(self._records()) as records:
+            return [record[position] for _, record in islice(records, _SAMPLE) if len(record) > position]
+
+    def batches(self) -> Batches:
         """Stream rows; ragged ones go to the bad rows."""
         self._ragged, self._reported = [], 0
         row = 0
-        for batch in self._parsed():
-            yield numbered(batch, row)
-            row += batch.num_rows
+        with closing(self._parsed()) as parsed:
+            for batch in parsed:
+                yield numbered(batch, row)
+                row += batch.num_rows
         if self._quoting and self._text.quotes % 2:
             self._refuse_unclosed_quote()
         if not row and not self._ragged:
             raise InputError(f"{self.path}:1: only a header and no rows; give the rows too")
 
-    def _parsed(self) -> Iterator[pa.RecordBatch]:
+    def _parsed(self) -> Batches:
         positions = [self.columns.index(name) for name in self.selected]
         stream = self._text.stream(int(self._header), self._narrowed)
         options = {
@@ -169,6 +181,8 @@ class Delimited(Reader):
                 return
             self._refuse_unclosed_quote()
             raise InputError(f"{self.path}: cannot be read as delimited text: {str(error)[:200]}") from None
+        finally:
+            stream.close()
 
     def _on_ragged(self, ragged: Any) -> str:
         self._ragged.append(ragged.number)
@@ -206,29 +220,28 @@ class Delimited(Reader):
             ordinal = moved
 
     def _record(self, ordinal: int) -> tuple[int, list[str]]:
-        """Line number and fields of a record, by a slow exact parser."""
-        position = -1
-        for line, record in self._records():
-            if record:
-                position += 1
-                if position == ordinal:
-                    return line, record
-        return 0, []
+        """Line number and fields of one record."""
+        with closing(self._records()) as records:
+            return next(islice(records, ordinal, None), (0, []))
 
-    def _records(self, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+    def _records(self, strict: bool = False) -> Generator[tuple[int, list[str]], None, None]:
+        """Line number and fields of every record that is not blank, by a slow exact parser."""
         text = TextFile(self.path, BadRows(skip=True), self._text.encoding)
-        lines = (line.decode() for line in text.stream(int(self._header), self._narrowed))
+        stream = text.stream(int(self._header), self._narrowed)
+        lines = (line.decode() for line in stream)
         previous_limit = csv.field_size_limit(16 * LONGEST_LINE)
         start = 1 + int(self._header)
         try:
             reader = csv.reader(lines, strict=strict, **self._dialect())
             for record in reader:
-                yield start, record
+                if record:
+                    yield start, record
                 start = reader.line_num + 1 + int(self._header)
         except csv.Error as error:
             raise InputError(f"{self.path}:{start}: {error}") from None
         finally:
             csv.field_size_limit(previous_limit)
+            stream.close()
 
     def _refuse_unclosed_quote(self) -> None:
         try:
@@ -260,11 +273,8 @@ class JsonLines(Reader):
 
     def __init__(self, path: Path, bad: BadRows, *, encoding: str = "utf-8") -> None:
         self._text = TextFile(path, bad, encoding)
-        try:
-            first = json.loads(self._text.first_line())
-        except (ValueError, RecursionError):
-            first = None
-        if not isinstance(first, dict):
+        first = _object(self._text.first_line().encode())
+        if first is None:
             raise InputError(f'{path}:1: not a JSON object; one object a line was expected, e.g. {{"user": "u1"}}')
         super().__init__(path, list(first))
 
@@ -279,37 +289,36 @@ class JsonLines(Reader):
     def cell(self, name: str) -> Cell:
         return Cell(f"j[{self.selected.index(name) + 1}]")
 
-    def sample(self, name: str) -> str | None:
-        for block in self._text.blocks():
-            for line in block.split(b"\n")[:1000]:
-                with suppress(ValueError, RecursionError, AttributeError):
-                    value = json.loads(line).get(name)
-                    if value is not None and str(value).strip():
-                        return str(value)
-            break
-        return None
+    def _first_values(self, name: str) -> list[Any]:
+        with closing(self._quiet_blocks()) as blocks:
+            lines = next(blocks, b"").split(b"\n")[:_SAMPLE]
+        return [record.get(name) for record in map(_object, lines) if record]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def _quiet_blocks(self) -> Generator[bytes, None, None]:
+        return TextFile(self.path, BadRows(skip=True), self._text.encoding).blocks()
+
+    def batches(self) -> Batches:
         """Stream whole lines as column `line`; `row` is the line number less one, so blank lines leave gaps."""
         row = 0
-        for block in self._text.blocks():
-            lines = block.split(b"\n")
-            lines.pop()
-            batch = pa.record_batch({"line": pa.array(lines, pa.string()), "row": np.arange(row, row + len(lines))})
-            row += len(lines)
-            if b"\n\n" in block or block.startswith(b"\n"):
-                batch = batch.filter(pa.array([bool(line.strip()) for line in lines]))
-            yield batch
+        with closing(self._text.blocks()) as blocks:
+            for block in blocks:
+                lines = block.split(b"\n")
+                lines.pop()
+                numbers = np.arange(row, row + len(lines))
+                batch = pa.record_batch({"line": pa.array(lines, pa.string()), "row": numbers})
+                row += len(lines)
+                if b"\n\n" in block or block.startswith(b"\n"):
+                    batch = batch.filter(pa.array([bool(line.strip()) for line in lines]))
+                yield batch
 
     def values_at(self, row: int) -> dict[str, str]:
-        for block in TextFile(self.path, BadRows(skip=True), self._text.encoding).blocks():
-            lines = block.split(b"\n")
-            if row < len(lines) - 1:
-                with suppress(ValueError, RecursionError):
-                    record = json.loads(lines[row])
-                    return {name: str(record.get(name)) for name in self.selected}
-                return {}
-            row -= len(lines) - 1
+        with closing(self._quiet_blocks()) as blocks:
+            for block in blocks:
+                lines = block.split(b"\n")
+                if row < len(lines) - 1:
+                    record = _object(lines[row])
+                    return {name: str(record.get(name)) for name in self.selected} if record else {}
+                row -= len(lines) - 1
         return {}
 
     @property
@@ -317,12 +326,21 @@ class JsonLines(Reader):
         return self._text.bytes_read
 
 
+def _object(line: bytes) -> dict[str, Any] | None:
+    """A JSON object, or None for anything else."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 class ParquetRows(Reader):
     """A Parquet file. Types are kept; a row's line is its ordinal."""
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = pa.parquet.ParquetFile(path, memory_map=False)
+            self._file = pa.parquet.ParquetFile(path, memory_map=False, pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}:1: not a readable Parquet file ({str(error)[:100]}); write it again") from None
         self._schema = self._file.schema_arrow
@@ -332,15 +350,15 @@ class ParquetRows(Reader):
     def cell(self, name: str) -> Cell:
         return Cell(f"c{self.selected.index(name)}", self._kind(name))
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Batches:
         """Stream row groups in order."""
         row = 0
         if not self._file.metadata.num_rows:
             raise InputError(f"{self.path}:1: the file has columns but no rows")
         try:
             for batch in self._file.iter_batches(_BATCH_ROWS, columns=self.selected):
-                ordered = batch.select(self.selected).rename_columns([f"c{k}" for k in range(len(self.selected))])
-                yield numbered(ordered, row)
+                columns = [_without_zone(batch.column(name)) for name in self.selected]
+                yield numbered(pa.record_batch(columns, [f"c{k}" for k in range(len(columns))]), row)
                 row += batch.num_rows
                 self._rows_read = row
         except (pa.ArrowException, OSError) as error:
@@ -365,3 +383,9 @@ class ParquetRows(Reader):
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return "time"
         raise InputError(f"{self.path}:1: column '{name}' holds {kind}; text, numbers or timestamps were expected")
+
+
+def _without_zone(column: pa.Array) -> pa.Array:
+    """Timestamps as plain UTC: the same instants, in a type the engine knows at every precision."""
+    kind = column.type
+    return column.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) and kind.tz else column

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from ecoc.data.folder import file_sha256
 from ecoc.data.times import PER_SECOND
 from ecoc.errors import ArtifactError, InputError
-from ecoc.schema import ARRAYS, FORMAT, FORMAT_VERSION, ITEMS, MANIFEST, SEQUENCES, Counts, Manifest
+from ecoc.schema import ARRAYS, FILES, FORMAT, FORMAT_VERSION, ITEMS, MANIFEST, PROVENANCE, SEQUENCES, Counts, Manifest
 
 if TYPE_CHECKING:
     from ecoc.data.vocab import Item, ItemVocab
@@ -61,9 +62,8 @@ class Dataset:
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
-        for name, dtype in ARRAYS.items():
-            setattr(self, name, _open_array(path / f"{name}.npy", dtype))
-        _check_shape(self)
+        for name in ARRAYS:
+            setattr(self, name, _open_array(path / f"{name}.npy", name, manifest.counts))
 
     def __repr__(self) -> str:
         counts = self.counts
@@ -166,7 +166,10 @@ class Dataset:
 
     @cached_property
     def _sequence_ids(self) -> "_SequenceIds":
-        return _SequenceIds(self.path / SEQUENCES)
+        ids = _SequenceIds(self.path / SEQUENCES)
+        if len(ids) != len(self):
+            raise ArtifactError(f"{self.path / SEQUENCES}: {len(ids)} sequences, expected {len(self)}; prepare again")
+        return ids
 
 
 class _SequenceIds:
@@ -192,9 +195,9 @@ def open_data(path: str | PathLike[str], *, verify: bool = False) -> Dataset:
     """Open a prepared dataset. Sizes and versions are always checked, every byte with `verify`."""
     folder = Path(path)
     manifest = _open_manifest(folder)
+    if set(manifest.files) != FILES:
+        raise ArtifactError(f"{folder / MANIFEST}: names other files than a prepared dataset has; prepare again")
     for name, record in manifest.files.items():
-        if Path(name).name != name:
-            raise ArtifactError(f"{folder / MANIFEST}: names the file {name!r} outside its folder")
         file = folder / name
         if not file.is_file():
             raise ArtifactError(f"{file}: missing; prepare again")
@@ -204,6 +207,17 @@ def open_data(path: str | PathLike[str], *, verify: bool = False) -> Dataset:
     if verify:
         data.verify()
     return data
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder is a prepared dataset and holds nothing else; it need not be whole."""
+    if any(entry.name not in FILES | {MANIFEST, PROVENANCE} for entry in folder.iterdir()):
+        return False
+    try:
+        content = json.loads((folder / MANIFEST).read_bytes()[:_LARGEST_MANIFEST])
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and content.get("format") == FORMAT
 
 
 def _open_manifest(folder: Path) -> Manifest:
@@ -231,24 +245,24 @@ def _open_manifest(folder: Path) -> Manifest:
         raise ArtifactError(f"{path}: {where}: {error.errors()[0]['msg']}; prepare again") from None
 
 
-def _open_array(path: Path, dtype: str) -> NDArray[Any]:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: not a readable array ({str(error)[:100]}); prepare again") from None
-    if array.dtype != np.dtype(dtype) or array.ndim != 1:
-        raise ArtifactError(f"{path}: holds {array.dtype} in {array.ndim} dimensions, expected {dtype} in 1")
-    loaded: NDArray[Any] = array
-    return loaded
+def _open_array(path: Path, name: str, counts: Counts) -> NDArray[Any]:
+    """Map an array whose header is, to the byte, the one its name and the counts call for; nothing is parsed."""
+    length = {"offsets": counts.sequences + 1, "train_lengths": counts.sequences, "is_validation": counts.sequences}
+    header = array_header(name, length.get(name, counts.interactions))
+    with path.open("rb") as stream:
+        found = stream.read(len(header))
+    dtype = np.dtype(ARRAYS[name])
+    shape = (length.get(name, counts.interactions),)
+    if found != header or path.stat().st_size != len(header) + shape[0] * dtype.itemsize:
+        raise ArtifactError(f"{path}: expected an array of {shape[0]} {dtype}, as the manifest says; prepare again")
+    return np.memmap(path, dtype, "r", offset=len(header), shape=shape)
 
 
-def _check_shape(data: Dataset) -> None:
-    events, sequences = data.counts.interactions, data.counts.sequences
-    expected = dict.fromkeys(("items", "feedback", "rewards", "times"), events)
-    expected.update(offsets=sequences + 1, train_lengths=sequences, is_validation=sequences)
-    for name, length in expected.items():
-        if len(getattr(data, name)) != length:
-            raise ArtifactError(f"{data.path / name}.npy: {len(getattr(data, name))} entries, expected {length}")
+def array_header(name: str, length: int) -> bytes:
+    """The `.npy` header of an array of the store."""
+    stream = BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": ARRAYS[name], "fortran_order": False, "shape": (length,)})
+    return stream.getvalue()
 
 
 def _quantiles(values: NDArray[Any]) -> dict[str, float]:

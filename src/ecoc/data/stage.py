@@ -53,7 +53,7 @@ class Stage:
         self._base = 0
         self._has: tuple[str, ...] = ()
         self._unit: TimeUnit | None = None
-        self._fates: dict[str, str | Reason] = {}  # raw feedback -> its name, or why its rows are dropped
+        self._fates: dict[str, str | Reason] = {}  # raw feedback -> its name, or that it is left out
 
     def run(self) -> Staged:
         """Read every file; then number users and items."""
@@ -65,9 +65,11 @@ class Stage:
         dropped = self._dropped()
         rows_in = self._engine.one("SELECT count(*) FROM staged") + self._bad.counts.total()
         dropped.update(self._bad.counts)
-        largest = self._engine.one("SELECT max(abs(time)) FROM staged WHERE reason = 0")
+        extremes = self._engine.run("SELECT min(time), max(time) FROM staged WHERE reason = 0")[0]
         columns = self._number(feedback)
-        return Staged(columns, rows_in, dropped, feedback, self._unit or unit_of(largest or 0))
+        return Staged(
+            columns, rows_in, dropped, feedback, self._unit or unit_of(max(abs(time or 0) for time in extremes))
+        )
 
     def _read(self, reader: Reader, fields: Fields, bytes_before: int) -> None:
         self._has = tuple(name for name in _OPTIONAL if getattr(fields, name) is not None)
@@ -106,15 +108,15 @@ class Stage:
 
     def _look_at_feedback(self, reader: Reader, fields: Fields, start: int) -> None:
         values = self._engine.run(
-            "SELECT coalesce(feedback, '') AS raw, min(row) FROM staged WHERE row >= ? AND reason = 0"
-            " GROUP BY raw ORDER BY 2 LIMIT ?",
-            [start, _MOST_FEEDBACKS * 40],
+            "SELECT feedback, min(row) FROM staged WHERE row >= ? AND reason = 0 GROUP BY feedback ORDER BY 2",
+            [start],
         )
         for raw, row in values:
-            if raw not in self._fates:
-                self._fates[raw] = self._fate(raw)
-                if self._fates[raw] is Reason.BAD_FEEDBACK and (self._bad.room or not self._bad.skip):
-                    self._explain(reader, fields, row - self._base, Reason.BAD_FEEDBACK)
+            fate = self._fate(raw)
+            if fate is not Reason.BAD_FEEDBACK:
+                self._fates[raw] = fate
+            elif self._bad.room or not self._bad.skip:
+                self._explain(reader, fields, row - self._base, fate)
         names = {fate for fate in self._fates.values() if not isinstance(fate, Reason)}
         if len(names) > _MOST_FEEDBACKS:
             raise InputError(
@@ -156,13 +158,19 @@ class Stage:
 
     def _dropped(self) -> dict[Reason, int]:
         """Give rows with a bad or unwanted feedback their reason, and count all reasons."""
-        for reason in (Reason.BAD_FEEDBACK, Reason.DROPPED_FEEDBACK):
-            values = [literal(raw) for raw, fate in self._fates.items() if fate is reason]
-            if values:
-                self._engine.run(
-                    f"UPDATE staged SET reason = {_CODES[reason]}"
-                    f" WHERE reason = 0 AND coalesce(feedback, '') IN ({', '.join(values)})"
+        if "feedback" in self._has:
+            listed = {
+                is_left_out: ", ".join(
+                    literal(raw) for raw, fate in self._fates.items() if isinstance(fate, Reason) is is_left_out
                 )
+                for is_left_out in (True, False)
+            }
+            tests = {Reason.DROPPED_FEEDBACK: f"IN ({listed[True] or 'NULL'})"}
+            tests[Reason.BAD_FEEDBACK] = f"NOT IN ({listed[False]})" if listed[False] else "IS NOT NULL"
+            for reason, test in tests.items():
+                rows = f"reason = 0 AND feedback {test}"
+                if self._engine.one(f"SELECT count(*) FROM staged WHERE {rows}"):
+                    self._engine.run(f"UPDATE staged SET reason = {_CODES[reason]} WHERE {rows}")
         counts = self._engine.run("SELECT reason, count(*) FROM staged WHERE reason > 0 GROUP BY reason")
         return {_REASONS[code]: count for code, count in counts}
 
@@ -186,7 +194,7 @@ class Stage:
             "CREATE TABLE item_ids AS SELECT item, category, CAST(row_number() OVER (ORDER BY item) - 1 AS INTEGER) AS"
             f" number FROM (SELECT item, {category} AS category FROM staged WHERE reason = 0 GROUP BY item)"
         )
-        own = {"rank": "rank", "feedback": "code", "reward": "reward::FLOAT AS reward", "is_test": "is_test"}
+        own = {"rank": "rank", "feedback": "code", "reward": "(reward + 0.0)::FLOAT AS reward", "is_test": "is_test"}
         columns = {"seq": "seq", "item": "number AS item", "time": "time", "row": "row"}
         columns |= {("code" if name == "feedback" else name): own[name] for name in own if name in self._has}
         run(
@@ -224,7 +232,7 @@ def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int) -> 
         elif name in {"rank", "is_test"}:
             columns[name] = reader.cell(getattr(fields, name)).integer + (" = 1" if name == "is_test" else "")
         else:
-            columns[name] = text(getattr(fields, name))
+            columns[name] = f"coalesce({text(getattr(fields, name))}, '')"
     left_out = "false"
     if fields.left_out is not None:
         left_out = f"trim({text(fields.left_out[0])}) = {literal(fields.left_out[1])}"
@@ -269,8 +277,9 @@ def _message(reason: Reason, fields: Fields, values: dict[str, str], source: Sou
 
 
 def _finite(text: str) -> float | None:
+    """A finite number as the store keeps it; -0 becomes 0, so that equal values have one name."""
     try:
-        number = float(text)
+        number = float("" if "_" in text else text) + 0.0
     except ValueError:
         return None
     return number if math.isfinite(number) and abs(number) <= _GREATEST_REWARD else None

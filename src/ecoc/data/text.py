@@ -7,8 +7,8 @@ numbers stay true.
 
 import codecs
 import io
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -64,7 +64,7 @@ class TextFile:
         if self._compression is None and path.suffix in {".gz", ".zst"}:
             raise InputError(f"{path}:1: named {path.suffix} but not compressed so; rename it or compress it again")
 
-    def blocks(self) -> Iterator[bytes]:
+    def blocks(self) -> Generator[bytes, None, None]:
         """Yield clean blocks of whole lines; every line, also the last, ends in a newline."""
         self.quotes = 0
         self._position = 0
@@ -90,18 +90,26 @@ class TextFile:
 
     def stream(self, skip_lines: int, transform: Callable[[bytes], bytes]) -> io.BufferedReader:
         """The blocks, each transformed, as a readable binary stream without its first `skip_lines` lines."""
-        return io.BufferedReader(_BlockStream(map(transform, self.blocks()), skip_lines), buffer_size=_BLOCK)
+        return io.BufferedReader(_BlockStream(self._transformed(transform), skip_lines), buffer_size=_BLOCK)
+
+    def _transformed(self, transform: Callable[[bytes], bytes]) -> Generator[bytes, None, None]:
+        with closing(self.blocks()) as blocks:
+            for block in blocks:
+                yield transform(block)
 
     def first_line(self) -> str:
         """The first line, or an error for an empty file."""
-        for block in self.blocks():
+        quiet = TextFile(self.path, BadRows(skip=True), self.encoding)  # faults are for the pass that reads the rows
+        with closing(quiet.blocks()) as blocks:
+            block = next(blocks, None)
+        if block is not None:
             line = block[: block.find(b"\n")].decode()
             if not line.strip():
                 raise InputError(f"{self.path}:1: the first line is blank; a header or a row was expected there")
             return line
         raise InputError(f"{self.path}:1: the file is empty; a log with a header and rows was expected")
 
-    def _decoded(self) -> Iterator[bytes]:
+    def _decoded(self) -> Generator[bytes, None, None]:
         r"""Chunks of UTF-8 text with `\n` line ends, from whatever compression and encoding."""
         decoder = None
         if self.encoding != "utf-8":
@@ -141,7 +149,7 @@ class TextFile:
             return chunk.removeprefix(codecs.BOM_UTF8)
         return chunk
 
-    def _raw_chunks(self) -> Iterator[bytes]:
+    def _raw_chunks(self) -> Generator[bytes, None, None]:
         with _open_raw(self.path) as raw:
             stream = raw if self._compression is None else pa.CompressedInputStream(raw, self._compression)
             while True:
@@ -172,11 +180,11 @@ class TextFile:
         """Number of the first line not yet handed out, by reading again; counting always would cost too much."""
         again = TextFile(self.path, BadRows(skip=True), self.encoding)
         left, line = self._position, 1
-        for chunk in again._decoded():
-            if left <= 0:
-                break
-            line += chunk[:left].count(b"\n")
-            left -= len(chunk)
+        with closing(again._decoded()) as chunks:
+            while left > 0:
+                chunk = next(chunks)
+                line += chunk[:left].count(b"\n")
+                left -= len(chunk)
         return line
 
     def _without_lines(self, block: bytes, is_faulty: Callable[[bytes], bool], what: str) -> bytes:
@@ -216,13 +224,18 @@ def _open_raw(path: Path) -> IO[bytes]:
 class _BlockStream(io.RawIOBase):
     """Adapts an iterator of blocks to a binary stream."""
 
-    def __init__(self, blocks: Iterator[bytes], skip_lines: int) -> None:
+    def __init__(self, blocks: Generator[bytes, None, None], skip_lines: int) -> None:
         self._blocks = blocks
         self._rest = memoryview(b"")
         self._skip = skip_lines
 
     def readable(self) -> bool:
         return True
+
+    def close(self) -> None:
+        if not self.closed:
+            self._blocks.close()
+        super().close()
 
     def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
         while not self._rest:

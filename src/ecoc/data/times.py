@@ -47,14 +47,18 @@ class Epoch:
 
 
 class EpochDecimal:
-    """Seconds since 1970 with a fraction; kept as whole microseconds."""
+    """Numbers with a fraction since 1970, seconds unless they are too large for that; kept as whole microseconds."""
 
-    expected = "seconds since 1970, with or without a fraction"
+    expected = "a number of seconds, milliseconds or microseconds since 1970, with or without a fraction"
     unit: TimeUnit | None = "us"
 
+    def __init__(self, sample: str) -> None:
+        size = min(abs(float(sample)), 1e18)
+        self._micros = 1e6 / PER_SECOND.get(unit_of(int(size)), 1)
+
     def sql(self, cell: Cell) -> str:
-        number = cell.number
-        return f"(CASE WHEN abs({number}) < 9e12 THEN CAST(round({number} * 1e6) AS BIGINT) END)"
+        micros = f"{cell.number} * {self._micros!r}::DOUBLE"
+        return f"(CASE WHEN abs({micros}) < 9e18 THEN CAST(round({micros}) AS BIGINT) END)"
 
 
 class Iso:
@@ -133,7 +137,7 @@ def rule_for(time_format: str, cell: Cell | None, sample: str | None) -> TimeRul
     if time_format == "iso":
         return Iso()
     if time_format == "epoch":
-        return EpochDecimal() if sample and _DECIMAL.fullmatch(sample) else Epoch()
+        return EpochDecimal(sample) if sample and _DECIMAL.fullmatch(sample) else Epoch()
     if time_format.startswith("epoch-") and time_format in NAMED:
         unit: dict[str, TimeUnit] = {"s": "s", "ms": "ms", "us": "us", "ns": "ns"}
         return Epoch(unit[time_format.removeprefix("epoch-")])
@@ -144,7 +148,7 @@ def rule_for(time_format: str, cell: Cell | None, sample: str | None) -> TimeRul
     if sample is None or _INTEGER.fullmatch(sample):
         return Epoch()
     if _DECIMAL.fullmatch(sample):
-        return EpochDecimal()
+        return EpochDecimal(sample)
     if _ISO.fullmatch(sample):
         return Iso()
     raise InputError(

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ecoc.data.engine import Engine
 from ecoc.data.folder import file_sha256
 from ecoc.data.lookups import SCHEMA as LOOKUP
-from ecoc.schema import ARRAYS, ITEMS, PAD, SEQUENCES, Counts, FileRecord, RewardMap
+from ecoc.data.sequences import array_header
+from ecoc.schema import ARRAYS, FILES, ITEMS, PAD, SEQUENCES, Counts, FileRecord, RewardMap
 
 _CHUNK = 1 << 21  # events held in memory at a time
 _EVENT_ARRAYS = ("items", "feedback", "rewards", "times")
@@ -120,7 +121,7 @@ class StoreWriter:
         streams = {name: (self._folder / f"{name}.npy").open("wb") for name in _EVENT_ARRAYS}
         try:
             for name, stream in streams.items():
-                _write_header(stream, ARRAYS[name], total)
+                stream.write(array_header(name, total))
             for sequences, events in _chunks(split.offsets):
                 items = index[self._spooled("items", events)]
                 is_known = items != PAD
@@ -146,7 +147,7 @@ class StoreWriter:
 
     def _write_array(self, name: str, values: NDArray[Any]) -> None:
         with (self._folder / f"{name}.npy").open("wb") as stream:
-            _write_header(stream, ARRAYS[name], len(values))
+            stream.write(array_header(name, len(values)))
             values.astype(ARRAYS[name]).tofile(stream)
 
     def _write_items(self, order: NDArray[np.int64], counts: NDArray[np.int64], lookup: pa.Table | None) -> None:
@@ -234,12 +235,8 @@ def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
-def _write_header(stream: Any, dtype: str, length: int) -> None:
-    np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": (length,)})
-
-
 def _records(folder: Path) -> dict[str, FileRecord]:
-    names = [*(f"{name}.npy" for name in ARRAYS), ITEMS, SEQUENCES]
+    names = sorted(FILES)
     with ThreadPoolExecutor() as pool:  # hashing does not hold the interpreter
         digests = list(pool.map(lambda name: file_sha256(folder / name), names))
     return {

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import duckdb
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, model_validator
 
 from ecoc.data.badrows import BadRows
+from ecoc.data.cells import Cell, literal
+from ecoc.data.engine import Engine
 from ecoc.data.expression import columns_of, parse
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import Delimited, JsonLines, ParquetRows, Reader
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source
-from ecoc.data.times import TimeRule, rule_for
+from ecoc.data.times import Pattern, RowOrder, TimeRule, rule_for
 from ecoc.errors import InputError, did_you_mean
 
 _ENDINGS = {".csv", ".tsv", ".txt", ".log", ".dat", ".json", ".jsonl", ".ndjson", ".parquet", ".pq"}
@@ -42,7 +45,7 @@ def _as_number_or_drop(value: Any) -> Any:
         raise ValueError(f"{value!r} is not a number; expected e.g. 'click=1,buy=3' or 'view=drop'") from None
 
 
-RewardOf = Annotated[float | str, BeforeValidator(_as_number_or_drop)]
+RewardOf = Annotated[float | Literal["drop"], BeforeValidator(_as_number_or_drop)]
 
 
 class LogConfig(PrepareConfig):
@@ -73,6 +76,8 @@ class LogConfig(PrepareConfig):
     def _consistent(self) -> "LogConfig":
         if self.time is None and self.time_format != "order":
             raise ValueError("time: name the time column, or pass time_format=order if rows are in time order")
+        if self.reward is not None and not all(name.strip() for name in self.reward):
+            raise ValueError("reward: a feedback without a name; expected e.g. 'click=1,buy=3'")
         if self.reward is not None and self.feedback is None:
             raise ValueError("reward: names of feedback need the feedback column too")
         if self.reward is not None and self.reward_column is not None:
@@ -119,7 +124,7 @@ class Log(Source):
                 Fields(
                     config.user,
                     config.item,
-                    config.time,
+                    None if isinstance(self._rule, RowOrder) else config.time,
                     self._rule,
                     feedback=config.feedback,
                     reward=reward,
@@ -152,18 +157,21 @@ class Log(Source):
         if column is None or self.config.time_format == "order":
             return rule_for("order", None, None)
         try:
-            return rule_for(self.config.time_format, reader.cell(column), reader.sample(column))
+            rule = rule_for(self.config.time_format, reader.cell(column), reader.sample(column))
         except InputError as error:
             raise InputError(f"{reader.path}:{1 + int(self.config.header)}: {error}") from None
+        if isinstance(rule, Pattern):
+            _check_pattern(rule, self.config.time_format)
+        return rule
 
     def _open(self, path: Path, bad: BadRows) -> Reader:
         config = self.config
         if _starts_with(path, b"PAR1"):
             return ParquetRows(path)
-        plain = Path(path.name.removesuffix(".gz").removesuffix(".zst"))
-        if plain.suffix in {".parquet", ".pq"}:
-            raise InputError(f"{path}:1: named {plain.suffix} but not a Parquet file; write it again or rename it")
-        if plain.suffix in _JSON:
+        ending = _ending(path)
+        if ending in {".parquet", ".pq"}:
+            raise InputError(f"{path}:1: named {ending} but not a Parquet file; write it again or rename it")
+        if ending in _JSON:
             return JsonLines(path, bad, encoding=config.encoding)
         separator = "\t" if config.delimiter == "\\t" else config.delimiter
         return Delimited(
@@ -177,15 +185,30 @@ def _files(path: Path) -> list[Path]:
         raise InputError(f"{path}: no such file or folder; give a log")
     if not path.is_dir():
         return [path]
-    plain = {entry: Path(entry.name.removesuffix(".gz").removesuffix(".zst")) for entry in sorted(path.iterdir())}
     found = [
         entry
-        for entry, name in plain.items()
-        if entry.is_file() and name.suffix.lower() in _ENDINGS and not entry.name.startswith((".", "_"))
+        for entry in sorted(path.iterdir())
+        if entry.is_file() and _ending(entry) in _ENDINGS and not entry.name.startswith((".", "_"))
     ]
     if not found:
         raise InputError(f"{path}: a folder without log files; expected names ending in {', '.join(sorted(_ENDINGS))}")
     return found
+
+
+def _check_pattern(rule: Pattern, text: str) -> None:
+    """Try a strptime pattern on nothing; the engine knows best which codes there are."""
+    engine = Engine()
+    try:
+        engine.run(f"SELECT {rule.sql(Cell(literal('')))}")
+    except duckdb.InvalidInputException as error:
+        raise InputError(f"--time-format {text!r}: {str(error).splitlines()[0]}; expected e.g. %d/%m/%Y") from None
+    finally:
+        engine.close()
+
+
+def _ending(path: Path) -> str:
+    """What kind of file the name says it is, compressed or not."""
+    return Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
 
 
 def _starts_with(path: Path, magic: bytes) -> bool:

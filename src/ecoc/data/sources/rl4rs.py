@@ -12,7 +12,7 @@ from ecoc.data.badrows import BadRows
 from ecoc.data.cells import Cell
 from ecoc.data.expression import Column
 from ecoc.data.lookups import read_lookup
-from ecoc.data.readers import Delimited, Reader
+from ecoc.data.readers import Batches, Delimited, Reader
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_beside
 from ecoc.data.times import Epoch
 from ecoc.errors import InputError
@@ -42,7 +42,7 @@ class RL4RS(Source):
         super().__init__(config, [str(path) for given in paths for path in _logs(Path(given))])
 
     def readers(self, bad: BadRows) -> Iterator[tuple[Reader, Fields]]:
-        prices = self.items(bad)
+        prices = self.items(BadRows(skip=bad.skip))
         fields = Fields(
             "session_id",
             "item",
@@ -77,12 +77,13 @@ class Slates(Reader):
         self._rows = rows
         self._prices = prices
         self._bad = bad
+        self._label = rows.path.name.split(".")[0].removeprefix("rl4rs_dataset_a_")  # a sequence never spans two files
 
     def cell(self, name: str) -> Cell:
         kinds = {"position": "integer", "is_test": "integer", "reward": "number"}
         return Cell(name, kinds.get(name, "text"))  # type: ignore[arg-type]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Batches:
         """Stream exposed items; a slate that is not nine items and nine answers is one bad row."""
         for batch in self._rows.batches():
             items, answers = (pc.split_pattern(batch.column(k), ",") for k in ("c3", "c4"))
@@ -98,15 +99,15 @@ class Slates(Reader):
 
     def _exploded(self, batch: pa.RecordBatch, items: pa.Array, answers: pa.Array) -> pa.RecordBatch:
         repeat = pa.array(np.repeat(np.arange(batch.num_rows), _SLATE))
-        session, sequence = (batch.column(k).take(repeat) for k in ("c1", "c2"))
+        moment, session, sequence = (batch.column(k).take(repeat) for k in ("c0", "c1", "c2"))
         item, bought = pc.list_flatten(items), pc.utf8_trim_whitespace(pc.list_flatten(answers))
         price = self._prices.column("price").combine_chunks().take(pc.index_in(item, self._prices.column("item")))
         last_digit = pc.cast(session, pa.int64()).to_numpy() % 10
         return pa.record_batch(
             {
                 "session_id": session,
-                "sequence": sequence,
-                "timestamp": batch.column("c0").take(repeat),
+                "sequence": pc.binary_join_element_wise(self._label, sequence, moment, ":"),
+                "timestamp": moment,
                 "item": item,
                 "bought": bought,
                 "position": np.tile(np.arange(_SLATE), batch.num_rows),
@@ -126,7 +127,8 @@ class Slates(Reader):
         return self._rows.line_of(row)
 
     def values_at(self, row: int) -> dict[str, str]:
-        return self._rows.values_at(row)
+        values = self._rows.values_at(row)
+        return {**values, "bought": values.get("user_feedback", "")}
 
     @property
     def bytes_read(self) -> int:

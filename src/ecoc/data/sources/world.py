@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ecoc.data.badrows import BadRows
 from ecoc.data.cells import Cell
-from ecoc.data.readers import Reader, numbered
+from ecoc.data.readers import Batches, Reader, numbered
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source
 from ecoc.data.times import Epoch
 from ecoc.errors import InputError
@@ -70,7 +70,7 @@ class Generated(Reader):
     def cell(self, name: str) -> Cell:
         return Cell(name, "integer" if name == "time" else "text")
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Batches:
         """Generate the log, gathered into batches of a useful size."""
         self._rows = 0
         gathered: list[pa.RecordBatch] = []

@@ -1,0 +1,63 @@
+"""What tests share: the real command, and a log to feed it."""
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ECOC = Path(sys.executable).parent / "ecoc"
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def ecoc_command() -> Path:
+    """The installed `ecoc` script."""
+    return ECOC
+
+
+@pytest.fixture
+def run_ecoc(tmp_path: Path) -> Command:
+    """Run the real command line in a folder of its own."""
+
+    def run(
+        *arguments: object, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(ECOC), *map(str, arguments)],
+            cwd=cwd or tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def write_log() -> Callable[..., Path]:
+    """Write a CSV log of random events: user, item, ts, event."""
+
+    def write(path: Path, rows: int = 500, users: int = 40, items: int = 60, seed: int = 0) -> Path:
+        rng = np.random.default_rng(seed)
+        times = np.sort(rng.integers(1_600_000_000, 1_600_000_000 + rows, rows))
+        with path.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["user", "item", "ts", "event"])
+            for row in zip(
+                rng.integers(users, size=rows),
+                rng.integers(items, size=rows),
+                times,
+                rng.choice(["view", "cart", "buy"], rows),
+                strict=True,
+            ):
+                writer.writerow([f"u{row[0]}", f"i{row[1]}", *row[2:]])
+        return path
+
+    return write
