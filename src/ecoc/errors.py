@@ -34,14 +34,17 @@ class ResourceError(EcocError):
     exit_code = 5
 
 
+_LONGEST_NAME = 60
+
+
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """Hint for an unknown name: the nearest right one, or all of them when they are few."""
     choices = list(choices)
-    folded = {choice.lower(): choice for choice in choices}
+    folded = {choice.lower(): choice for choice in choices if len(choice) <= _LONGEST_NAME}
     near = get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     if near:
         return f"did you mean '{folded[near[0]]}'?"
     if not choices:
         return "there is none"
-    shown = ", ".join(choices[:20]) + (", …" if len(choices) > 20 else "")
+    shown = ", ".join(choice[:_LONGEST_NAME] for choice in choices[:20]) + (", …" if len(choices) > 20 else "")
     return f"there is: {shown}"

@@ -12,6 +12,9 @@ from ecoc.config import Config
 PAD = 0
 """Index of the padding item. Real items are 1..n."""
 
+GREATEST_REWARD = 3e38
+"""The store keeps rewards as float32."""
+
 FORMAT = "ecoc-dataset"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

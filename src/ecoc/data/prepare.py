@@ -90,6 +90,7 @@ class _Preparation:
         config, engine, progress = self._config, self._engine, self._progress
         bad = BadRows(skip=config.bad_rows == "skip")
         lookup = self._source.items(bad)
+        bad.settle()
         bad.counts.clear()  # rows of the item table are not rows of the log
         staged = Stage(engine, self._source, bad, progress).run()
         filters = Filters(engine, config, staged.columns)

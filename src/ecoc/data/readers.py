@@ -6,9 +6,10 @@ A reader first learns which columns there are, is told which are wanted (`select
 
 import csv
 import json
+import re
 from bisect import bisect_right
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -59,15 +60,12 @@ class Reader:
         """A selected column as SQL."""
         return Cell(f"c{self.selected.index(name)}")
 
-    def sample(self, name: str) -> str | None:
-        """The first non-blank value of a selected column, if it comes early."""
-        found = (str(value) for value in self._first_values(name) if value is not None and str(value).strip())
-        return next(found, None)
-
-    def _first_values(self, name: str) -> list[Any]:
+    def samples(self, name: str) -> list[tuple[int, str]]:
+        """Non-blank values of a selected column near the beginning, each with its row."""
         with closing(self.batches()) as batches:
-            first = next(batches, None)
-        return first.column(f"c{self.selected.index(name)}").to_pylist() if first is not None else []
+            first = next(batches)
+        values = map(_shown, first.column(f"c{self.selected.index(name)}")[:_SAMPLE])
+        return [(row, value) for row, value in enumerate(values) if value.strip()]
 
     def batches(self) -> Batches:
         """Stream the selected columns `c0 c1 …` and `row`."""
@@ -83,8 +81,7 @@ class Reader:
             for batch in batches:
                 first = batch.column("row")[0].as_py()
                 if row < first + batch.num_rows:
-                    record = batch.slice(row - first, 1).to_pylist()[0]
-                    return {name: str(record[f"c{k}"]) for k, name in enumerate(self.selected)}
+                    return {name: _shown(batch.column(f"c{k}")[row - first]) for k, name in enumerate(self.selected)}
         return {}
 
     @property
@@ -94,6 +91,14 @@ class Reader:
 
     def report(self) -> None:
         """Report the rows that never became part of a batch, since the last call."""
+
+
+def _shown(value: pa.Scalar) -> str:
+    """A value as text; a time that Python's calendar does not have as its number; nothing as nothing."""
+    try:
+        return "" if value.as_py() is None else str(value.as_py())
+    except (OverflowError, ValueError):
+        return str(value.value)
 
 
 def numbered(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
@@ -121,9 +126,10 @@ class Delimited(Reader):
         self.may_join_lines = quoting
         self._header = header
         first_line = self._text.first_line()
-        self._wide = separator if separator is not None and len(separator) > 1 else None
+        self._wide = separator if separator is not None and len(separator.encode()) > 1 else None
         self._separator = _MULTI if self._wide else separator or _guess_separator(first_line)
-        first = next(csv.reader([self._narrowed(first_line.encode()).decode()], **self._dialect()))
+        with _long_fields():
+            first = next(csv.reader([self._narrowed(first_line.encode()).decode()], **self._dialect()))
         columns = [name.strip() for name in first] if header else names or [str(k + 1) for k in range(len(first))]
         if len(columns) != len(first):
             expected = (self._wide or self._separator).join(columns)
@@ -132,10 +138,13 @@ class Delimited(Reader):
         self._ragged: list[int] = []
         self._reported = 0
 
-    def _first_values(self, name: str) -> list[Any]:
+    def samples(self, name: str) -> list[tuple[int, str]]:
         position = self.columns.index(name)
-        with closing(self._records()) as records:
-            return [record[position] for _, record in islice(records, _SAMPLE) if len(record) > position]
+        with closing(TextFile(self.path, BadRows(skip=True), self._text.encoding).blocks()) as blocks:
+            lines = self._narrowed(next(blocks)).decode().split("\n")[int(self._header) :][:_SAMPLE]
+        with _long_fields():
+            records = [record for record in csv.reader(lines, **self._dialect()) if len(record) == len(self.columns)]
+        return [(row, record[position]) for row, record in enumerate(records) if record[position].strip()]
 
     def batches(self) -> Batches:
         """Stream rows; ragged ones go to the bad rows."""
@@ -193,10 +202,10 @@ class Delimited(Reader):
         fresh = self._ragged[self._reported :]
         self._reported = len(self._ragged)
         self._bad.count(Reason.MALFORMED_ROW, len(fresh))
-        for number in fresh[: self._bad.room if self._bad.skip else 1]:
+        for number in fresh[: self._bad.room("fields")]:
             line, record = self._record(number - 1)
             message = f"found {len(record)} fields, expected {len(self.columns)} as in line 1"
-            self._bad.example(f"{self.path}:{line}", message)
+            self._bad.example("fields", self.path, line, message)
 
     @property
     def bytes_read(self) -> int:
@@ -229,18 +238,17 @@ class Delimited(Reader):
         text = TextFile(self.path, BadRows(skip=True), self._text.encoding)
         stream = text.stream(int(self._header), self._narrowed)
         lines = (line.decode() for line in stream)
-        previous_limit = csv.field_size_limit(16 * LONGEST_LINE)
         start = 1 + int(self._header)
         try:
-            reader = csv.reader(lines, strict=strict, **self._dialect())
-            for record in reader:
-                if record:
-                    yield start, record
-                start = reader.line_num + 1 + int(self._header)
+            with _long_fields():
+                reader = csv.reader(lines, strict=strict, **self._dialect())
+                for record in reader:
+                    if record:
+                        yield start, record
+                    start = reader.line_num + 1 + int(self._header)
         except csv.Error as error:
             raise InputError(f"{self.path}:{start}: {error}") from None
         finally:
-            csv.field_size_limit(previous_limit)
             stream.close()
 
     def _refuse_unclosed_quote(self) -> None:
@@ -259,6 +267,16 @@ class Delimited(Reader):
 
     def _narrowed(self, block: bytes) -> bytes:
         return block.replace(self._wide.encode(), _MULTI.encode()) if self._wide else block
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Let Python's csv module read fields as long as our lines."""
+    previous = csv.field_size_limit(16 * LONGEST_LINE)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(previous)
 
 
 def _guess_separator(line: str) -> str:
@@ -280,7 +298,7 @@ class JsonLines(Reader):
 
     def select(self, names: Sequence[str]) -> None:
         super().select(names)
-        paths = ", ".join(literal('$."' + name.replace('"', "") + '"') for name in self.selected)
+        paths = ", ".join(literal("/" + name.replace("~", "~0").replace("/", "~1")) for name in self.selected)
         self.relation = (
             "(SELECT row, CASE WHEN TRY(json_type(line)) = 'OBJECT'"
             f" THEN json_extract_string(line, [{paths}]) END AS j FROM raw)"
@@ -289,10 +307,11 @@ class JsonLines(Reader):
     def cell(self, name: str) -> Cell:
         return Cell(f"j[{self.selected.index(name) + 1}]")
 
-    def _first_values(self, name: str) -> list[Any]:
+    def samples(self, name: str) -> list[tuple[int, str]]:
         with closing(self._quiet_blocks()) as blocks:
-            lines = next(blocks, b"").split(b"\n")[:_SAMPLE]
-        return [record.get(name) for record in map(_object, lines) if record]
+            lines = next(blocks).split(b"\n")[:_SAMPLE]
+        values = [(record or {}).get(name) for record in map(_object, lines)]
+        return [(row, str(value)) for row, value in enumerate(values) if value is not None and str(value).strip()]
 
     def _quiet_blocks(self) -> Generator[bytes, None, None]:
         return TextFile(self.path, BadRows(skip=True), self._text.encoding).blocks()
@@ -342,7 +361,8 @@ class ParquetRows(Reader):
         try:
             self._file = pa.parquet.ParquetFile(path, memory_map=False, pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path}:1: not a readable Parquet file ({str(error)[:100]}); write it again") from None
+            said = " ".join(str(error).split())[:100]
+            raise InputError(f"{path}:1: not a readable Parquet file ({said}); write it again") from None
         self._schema = self._file.schema_arrow
         super().__init__(path, self._schema.names)
         self._rows_read = 0
@@ -358,15 +378,27 @@ class ParquetRows(Reader):
         try:
             for batch in self._file.iter_batches(_BATCH_ROWS, columns=self.selected):
                 columns = [_without_zone(batch.column(name)) for name in self.selected]
-                yield numbered(pa.record_batch(columns, [f"c{k}" for k in range(len(columns))]), row)
+                plain = pa.record_batch(columns, [f"c{k}" for k in range(len(columns))])
+                self._check_text(plain, row)
+                yield numbered(plain, row)
                 row += batch.num_rows
                 self._rows_read = row
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{self.path}:{row + 1}: damaged Parquet data ({str(error)[:100]})") from None
+            said = " ".join(str(error).split())[:100]
+            raise InputError(f"{self.path}:{row + 1}: damaged Parquet data ({said}); write it again") from None
 
     @property
     def bytes_read(self) -> int:
         return int(self.path.stat().st_size * self._rows_read / max(1, self._file.metadata.num_rows))
+
+    def _check_text(self, batch: pa.RecordBatch, first: int) -> None:
+        """Refuse text that is not UTF-8; the format promises it, but not every writer keeps that."""
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            found = re.search(r"string index (\d+)", str(error))
+            line = first + 1 + (int(found[1]) if found else 0)
+            raise InputError(f"{self.path}:{line}: text that is not UTF-8; write the column as UTF-8") from None
 
     def _kind(self, name: str) -> Kind:
         kind = self._schema.field(name).type
@@ -378,7 +410,7 @@ class ParquetRows(Reader):
             return "integer"
         if pa.types.is_timestamp(kind) and kind.unit == "ns":
             return "nanotime"
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        if pa.types.is_float32(kind) or pa.types.is_float64(kind) or pa.types.is_decimal128(kind):
             return "number"
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return "time"

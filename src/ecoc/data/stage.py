@@ -14,7 +14,7 @@ from ecoc.data.readers import Reader
 from ecoc.data.sources.base import Fields, Source
 from ecoc.data.times import unit_of
 from ecoc.errors import InputError
-from ecoc.schema import Reason, RewardMap, TimeUnit
+from ecoc.schema import GREATEST_REWARD, Reason, RewardMap, TimeUnit
 
 Progress = Callable[[str, float, float], None]
 """Called with a stage's name, how much is done and how much there is (0 if unknown)."""
@@ -22,7 +22,6 @@ Progress = Callable[[str, float, float], None]
 _SLAB = 1 << 21  # rows between two looks at what went wrong
 _LONGEST_ID = 1000
 _MOST_FEEDBACKS = 255
-_GREATEST_REWARD = 3e38  # the store keeps float32
 _CODES = {reason: code for code, reason in enumerate(Reason, start=1)}
 _REASONS = dict(enumerate(Reason, start=1))
 _QUIET = (Reason.BLANK_USER, Reason.BLANK_ITEM, Reason.DROPPED_BY_SOURCE)  # counted, never refused
@@ -64,7 +63,8 @@ class Stage:
         feedback = self._feedback_map()
         dropped = self._dropped()
         rows_in = self._engine.one("SELECT count(*) FROM staged") + self._bad.counts.total()
-        dropped.update(self._bad.counts)
+        for reason, rows in self._bad.counts.items():
+            dropped[reason] = dropped.get(reason, 0) + rows
         extremes = self._engine.run("SELECT min(time), max(time) FROM staged WHERE reason = 0")[0]
         columns = self._number(feedback)
         return Staged(
@@ -88,9 +88,11 @@ class Stage:
             self._engine.feed(_slab(first, batches), insert)
             reader.report()
             self._look(reader, fields, start)
+            self._bad.settle()
             largest = max(largest, self._engine.one("SELECT coalesce(max(row), -1) FROM staged"))
             self._progress("reading", bytes_before + reader.bytes_read, self._source.size)
         reader.report()
+        self._bad.settle()
         self._base = max(self._base, largest + 1)
 
     def _look(self, reader: Reader, fields: Fields, start: int) -> None:
@@ -99,10 +101,10 @@ class Stage:
         found = self._engine.run(
             f"SELECT row, reason FROM staged WHERE row >= ? AND reason > 0 AND reason NOT IN ({quiet})"
             " ORDER BY row LIMIT ?",
-            [start, self._bad.room if self._bad.skip else 1],
+            [start, self._bad.room("row")],
         )
         for row, code in found:
-            self._explain(reader, fields, row - self._base, _REASONS[code])
+            self._explain("row", reader, fields, row - self._base, _REASONS[code])
         if fields.feedback is not None:
             self._look_at_feedback(reader, fields, start)
 
@@ -115,8 +117,8 @@ class Stage:
             fate = self._fate(raw)
             if fate is not Reason.BAD_FEEDBACK:
                 self._fates[raw] = fate
-            elif self._bad.room or not self._bad.skip:
-                self._explain(reader, fields, row - self._base, fate)
+            elif self._bad.room("feedback"):
+                self._explain("feedback", reader, fields, row - self._base, fate)
         names = {fate for fate in self._fates.values() if not isinstance(fate, Reason)}
         if len(names) > _MOST_FEEDBACKS:
             raise InputError(
@@ -138,9 +140,9 @@ class Stage:
         is_known = not rule.labels or raw in rule.labels
         return name if name and is_known and len(name) <= _LONGEST_ID else Reason.BAD_FEEDBACK
 
-    def _explain(self, reader: Reader, fields: Fields, row: int, reason: Reason) -> None:
-        values = reader.values_at(row)
-        self._bad.example(f"{reader.path}:{reader.line_of(row)}", _message(reason, fields, values, self._source))
+    def _explain(self, place: str, reader: Reader, fields: Fields, row: int, reason: Reason) -> None:
+        message = _message(reason, fields, reader.values_at(row), self._source)
+        self._bad.example(place, reader.path, reader.line_of(row), message)
 
     def _feedback_map(self) -> RewardMap:
         """Feedback codes, in an order that does not depend on the rows' order."""
@@ -246,7 +248,7 @@ def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int) -> 
         Reason.DROPPED_BY_SOURCE: "left_out",
         Reason.MALFORMED_ID: malformed_id,
         Reason.BAD_TIME: "time IS NULL",
-        Reason.BAD_REWARD: f"reward IS NULL OR abs(reward) > {_GREATEST_REWARD}" if "reward" in has else "false",
+        Reason.BAD_REWARD: f"reward IS NULL OR abs(reward) > {GREATEST_REWARD}" if "reward" in has else "false",
     }
     cases = " ".join(f"WHEN {test} THEN {_CODES[reason]}" for reason, test in checks.items())
     written = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
@@ -282,4 +284,4 @@ def _finite(text: str) -> float | None:
         number = float("" if "_" in text else text) + 0.0
     except ValueError:
         return None
-    return number if math.isfinite(number) and abs(number) <= _GREATEST_REWARD else None
+    return number if math.isfinite(number) and abs(number) <= GREATEST_REWARD else None

@@ -7,8 +7,10 @@ numbers stay true.
 
 import codecs
 import io
+import stat
 from collections.abc import Callable, Generator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +22,7 @@ from ecoc.schema import Reason
 
 LONGEST_LINE = 1 << 20
 _BLOCK = 1 << 20
+_MARKED = "ecoc-marked"
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _REFUSED = {
     b"PK\x03\x04": "a zip archive; unpack it first",
@@ -55,8 +58,7 @@ class TextFile:
         self.quotes = 0
         self._bad = bad
         self._position = 0  # in the decoded text, of the first line not yet handed out
-        with _open_raw(path) as stream:
-            self._head = stream.read(8)
+        self._head = read_head(path, 8)
         for magic, what in _REFUSED.items():
             if self._head.startswith(magic):
                 raise InputError(f"{path}:1: this is {what}")
@@ -113,15 +115,13 @@ class TextFile:
         r"""Chunks of UTF-8 text with `\n` line ends, from whatever compression and encoding."""
         decoder = None
         if self.encoding != "utf-8":
-            decoder = codecs.getincrementaldecoder(self.encoding)(errors="replace" if self._bad.skip else "strict")
+            decoder = codecs.getincrementaldecoder(self.encoding)(errors=_MARKED)
         pending_cr = False
         first = True
-        for raw in self._raw_chunks():
-            chunk = raw
+        for raw in chain(self._raw_chunks(), [b""] if decoder else []):
+            chunk = raw if decoder is None else self._transcoded(decoder, raw)
             if first:
-                chunk, first = self._without_mark(raw), False
-            if decoder is not None:
-                chunk = self._transcoded(decoder, chunk)
+                chunk, first = self._without_mark(chunk), False
             if pending_cr:
                 chunk = b"\r" + chunk
             pending_cr = chunk.endswith(b"\r")
@@ -135,10 +135,10 @@ class TextFile:
 
     def _transcoded(self, decoder: codecs.IncrementalDecoder, chunk: bytes) -> bytes:
         try:
-            return decoder.decode(chunk).encode("utf-8", "surrogatepass")
-        except UnicodeDecodeError as error:
+            return decoder.decode(chunk, final=not chunk).encode("utf-8", "surrogatepass")
+        except UnicodeError as error:  # a few codecs fail in a way of their own
             raise InputError(
-                f"{self.path}:{self._next_line()}: not {self.encoding} text ({error.reason}); pass the right --encoding"
+                f"{self.path}:{self._next_line()}: not {self.encoding} text ({error}); pass the right --encoding"
             ) from None
 
     def _without_mark(self, chunk: bytes) -> bytes:
@@ -146,8 +146,7 @@ class TextFile:
             for mark, name in _BYTE_ORDER_MARKS.items():
                 if chunk.startswith(mark):
                     raise InputError(f"{self.path}:1: starts with a {name} byte-order mark; pass --encoding {name}")
-            return chunk.removeprefix(codecs.BOM_UTF8)
-        return chunk
+        return chunk.removeprefix(codecs.BOM_UTF8)
 
     def _raw_chunks(self) -> Generator[bytes, None, None]:
         with _open_raw(self.path) as raw:
@@ -170,7 +169,7 @@ class TextFile:
         if b"\0" in block:
             block = self._without_lines(block, lambda line: b"\0" in line, "a NUL byte; plain text was expected")
         if not block.isascii() and _undecodable(block):
-            advice = "bytes that are not UTF-8; if the file is in another encoding, pass --encoding, e.g. latin-1"
+            advice = f"bytes that are not {self.encoding}; if it is another encoding, pass --encoding, e.g. latin-1"
             block = self._without_lines(block, _undecodable, advice)
         if b'"' in block:
             self.quotes += block.count(b'"')
@@ -197,13 +196,11 @@ class TextFile:
 
     def _fault(self, index: int, what: str) -> None:
         """Refuse or count the line `index` lines after the first not yet handed out."""
-        if self._bad.skip and not self._bad.room and self._position:
-            self._bad.count(Reason.MALFORMED_ROW, 1)
-            return
-        line = self._next_line() + index
-        if line == 1:  # a header or the very first row: nothing behind it can be trusted
+        if not self._position and not index:  # a header or the very first row: nothing behind it can be trusted
             raise InputError(f"{self.path}:1: {what}; give a text log or the right --encoding")
-        self._bad.add(Reason.MALFORMED_ROW, f"{self.path}:{line}", what)
+        self._bad.count(Reason.MALFORMED_ROW, 1)
+        if self._bad.room("text"):
+            self._bad.example("text", self.path, self._next_line() + index, what)
 
 
 def _undecodable(line: bytes) -> bool:
@@ -212,6 +209,27 @@ def _undecodable(line: bytes) -> bool:
     except UnicodeDecodeError:
         return True
     return False
+
+
+def _mark(error: UnicodeError) -> tuple[str, int]:
+    """Puts down what cannot be decoded as something that is not UTF-8, so that it is found again with its line."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "\ud800", error.end
+
+
+codecs.register_error(_MARKED, _mark)
+
+
+def read_head(path: Path, count: int) -> bytes:
+    """The first bytes of a file. Only regular files will do: a log is read more than once, a pipe may wait for ever."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"{path}: not a regular file; write the log to a file first")
+        with path.open("rb") as stream:
+            return stream.read(count)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give a readable file") from None
 
 
 def _open_raw(path: Path) -> IO[bytes]:

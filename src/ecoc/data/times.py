@@ -5,6 +5,7 @@ SQL expression that gives a BIGINT, or NULL for what it cannot read.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
 from ecoc.data.cells import Cell, literal
@@ -116,7 +117,7 @@ class Native:
         self.unit: TimeUnit | None = "ns" if nanoseconds else "us"
 
     def sql(self, cell: Cell) -> str:
-        stamp = cell.sql if self.unit == "ns" else f"TRY_CAST({cell.sql} AS TIMESTAMP)"
+        stamp = f"TRY_CAST({cell.sql} AS {'TIMESTAMP_NS' if self.unit == 'ns' else 'TIMESTAMP'})"
         return f"(CASE WHEN isfinite({stamp}) THEN epoch_{self.unit}({stamp}) END)"
 
 
@@ -130,8 +131,9 @@ class RowOrder:
         return "row"
 
 
-def rule_for(time_format: str, cell: Cell | None, sample: str | None) -> TimeRule:
-    """The rule that `--time-format` names; `auto` looks at the column's type and its first value."""
+def rule_for(time_format: str, cell: Cell | None, samples: Sequence[str]) -> TimeRule:
+    """The rule that `--time-format` names; `auto` looks at the column's type and its first readable value."""
+    sample = next((value for value in samples if _looks_like_time(value)), samples[0] if samples else None)
     if time_format == "order":
         return RowOrder()
     if time_format == "iso":
@@ -155,6 +157,10 @@ def rule_for(time_format: str, cell: Cell | None, sample: str | None) -> TimeRul
         f"time {sample[:40]!r} is neither a number nor an ISO date;"
         " pass its pattern, e.g. --time-format '%d/%m/%Y %H:%M'"
     )
+
+
+def _looks_like_time(value: str) -> bool:
+    return any(shape.fullmatch(value) for shape in (_INTEGER, _DECIMAL, _ISO))
 
 
 def unit_of(largest: int) -> TimeUnit:

@@ -150,10 +150,18 @@ class Source(ABC):
         return sum(path.stat().st_size * (12 if path.suffix in _DENSE else 3) for path in files)
 
 
+def check_exists(path: Path, what: str) -> None:
+    """Refuse a path at which there is nothing, or nothing that can be looked at."""
+    try:
+        path.stat()
+    except OSError as error:
+        reason = "no such file or folder" if isinstance(error, FileNotFoundError) else error.strerror
+        raise InputError(f"{path}: {reason}; give {what}") from None
+
+
 def find_file(path: Path, names: Iterable[str], *, what: str) -> Path:
     """`path` itself, or in a folder the first of `names`, plain or compressed."""
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder; give {what}")
+    check_exists(path, what)
     if not path.is_dir():
         return path
     names = list(names)

@@ -14,9 +14,11 @@ from ecoc.data.engine import Engine
 from ecoc.data.expression import columns_of, parse
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import Delimited, JsonLines, ParquetRows, Reader
-from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source
+from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, check_exists
+from ecoc.data.text import read_head
 from ecoc.data.times import Pattern, RowOrder, TimeRule, rule_for
 from ecoc.errors import InputError, did_you_mean
+from ecoc.schema import GREATEST_REWARD
 
 _ENDINGS = {".csv", ".tsv", ".txt", ".log", ".dat", ".json", ".jsonl", ".ndjson", ".parquet", ".pq"}
 _JSON = {".json", ".jsonl", ".ndjson"}
@@ -40,9 +42,12 @@ def _as_number_or_drop(value: Any) -> Any:
     if value == _DROP:
         return value
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{value!r} is not a number; expected e.g. 'click=1,buy=3' or 'view=drop'") from None
+    if not abs(number) <= GREATEST_REWARD:
+        raise ValueError(f"reward {value!r} is not a finite 32-bit number; expected e.g. 'click=1,buy=3'")
+    return number
 
 
 RewardOf = Annotated[float | Literal["drop"], BeforeValidator(_as_number_or_drop)]
@@ -61,7 +66,9 @@ class LogConfig(PrepareConfig):
     reward: Annotated[dict[str, RewardOf] | None, BeforeValidator(_as_reward_map)] = Field(
         None, description="what each feedback is worth, e.g. 'click=1,buy=3'; name=drop leaves it out"
     )
-    reward_column: str | None = Field(None, description="numeric column, or arithmetic over columns: quantity*price")
+    reward_column: str | None = Field(
+        None, min_length=1, description="numeric column, or arithmetic over columns: quantity*price"
+    )
     items: str | None = Field(None, description="file of items with titles, prices, categories")
     items_id: str | None = Field(None, description="its id column (the name of the log's item column)")
     items_title: str | None = Field(None, description="its title column ('title' if there is one)")
@@ -155,18 +162,19 @@ class Log(Source):
     def _time_rule(self, reader: Reader) -> TimeRule:
         column = self.config.time
         if column is None or self.config.time_format == "order":
-            return rule_for("order", None, None)
+            return RowOrder()
+        samples = reader.samples(column)
         try:
-            rule = rule_for(self.config.time_format, reader.cell(column), reader.sample(column))
+            rule = rule_for(self.config.time_format, reader.cell(column), [value for _, value in samples])
         except InputError as error:
-            raise InputError(f"{reader.path}:{1 + int(self.config.header)}: {error}") from None
+            raise InputError(f"{reader.path}:{reader.line_of(samples[0][0])}: {error}") from None
         if isinstance(rule, Pattern):
             _check_pattern(rule, self.config.time_format)
         return rule
 
     def _open(self, path: Path, bad: BadRows) -> Reader:
         config = self.config
-        if _starts_with(path, b"PAR1"):
+        if read_head(path, 4) == b"PAR1":
             return ParquetRows(path)
         ending = _ending(path)
         if ending in {".parquet", ".pq"}:
@@ -181,8 +189,7 @@ class Log(Source):
 
 def _files(path: Path) -> list[Path]:
     """A file, or the log files of a folder by name."""
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder; give a log")
+    check_exists(path, "a log")
     if not path.is_dir():
         return [path]
     found = [
@@ -209,11 +216,3 @@ def _check_pattern(rule: Pattern, text: str) -> None:
 def _ending(path: Path) -> str:
     """What kind of file the name says it is, compressed or not."""
     return Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
-
-
-def _starts_with(path: Path, magic: bytes) -> bool:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(len(magic)) == magic
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; give a readable file") from None

@@ -13,7 +13,7 @@ from ecoc.data.cells import Cell
 from ecoc.data.expression import Column
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import Batches, Delimited, Reader
-from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_beside
+from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, check_exists, find_beside
 from ecoc.data.times import Epoch
 from ecoc.errors import InputError
 from ecoc.schema import Reason, Statistics
@@ -90,11 +90,11 @@ class Slates(Reader):
             lengths = pc.list_value_length(items)
             whole = pc.and_(pc.equal(lengths, _SLATE), pc.equal(pc.list_value_length(answers), _SLATE))
             whole = pc.and_(whole, pc.match_substring_regex(batch.column("c1"), r"^\d{1,18}$"))
-            for broken in batch.filter(pc.invert(whole)).column("row").to_pylist():
-                where = f"{self.path}:{self._rows.line_of(broken)}"
-                self._bad.add(
-                    Reason.MALFORMED_ROW, where, "not a slate of nine items, nine answers and a numeric session"
-                )
+            broken = batch.filter(pc.invert(whole)).column("row").to_pylist()
+            self._bad.count(Reason.MALFORMED_ROW, len(broken))
+            for row in broken[: self._bad.room("slate")]:
+                what = "not a slate of nine items, nine answers and a numeric session"
+                self._bad.example("slate", self.path, self._rows.line_of(row), what)
             yield self._exploded(batch.filter(whole), items.filter(whole), answers.filter(whole))
 
     def _exploded(self, batch: pa.RecordBatch, items: pa.Array, answers: pa.Array) -> pa.RecordBatch:
@@ -117,9 +117,6 @@ class Slates(Reader):
             }
         )
 
-    def sample(self, name: str) -> str | None:
-        return None
-
     def report(self) -> None:
         self._rows.report()
 
@@ -136,8 +133,7 @@ class Slates(Reader):
 
 
 def _logs(path: Path) -> list[Path]:
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder; give {_LOGS[0]} or its folder")
+    check_exists(path, f"{_LOGS[0]} or its folder")
     if not path.is_dir():
         return [path]
     found = [
