@@ -94,7 +94,8 @@ class _Preparation:
         bad.counts.clear()  # rows of the item table are not rows of the log
         staged = Stage(engine, self._source, bad, progress).run()
         filters = Filters(engine, config, staged.columns)
-        if not filters.note("read").interactions:
+        filters.steps.append(staged.step)
+        if not staged.step.interactions:
             raise InputError(f"{self._source.paths[0]}: no usable rows; dropped: {_listed(staged.dropped)}")
         progress("filtering", 0, 0)
         filters.deduplicate()

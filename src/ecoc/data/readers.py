@@ -359,7 +359,10 @@ class ParquetRows(Reader):
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = pa.parquet.ParquetFile(path, memory_map=False, pre_buffer=False)
+            schema = pa.parquet.read_schema(path)
+            texts = [field.name for field in schema if pa.types.is_string(field.type)]
+            # as dictionaries texts are read twice as fast; a buffer would keep every row group that was ever read
+            self._file = pa.parquet.ParquetFile(path, read_dictionary=texts, memory_map=False, pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
             said = " ".join(str(error).split())[:100]
             raise InputError(f"{path}:1: not a readable Parquet file ({said}); write it again") from None

@@ -14,7 +14,7 @@ from ecoc.data.readers import Reader
 from ecoc.data.sources.base import Fields, Source
 from ecoc.data.times import unit_of
 from ecoc.errors import InputError
-from ecoc.schema import GREATEST_REWARD, Reason, RewardMap, TimeUnit
+from ecoc.schema import GREATEST_REWARD, Reason, RewardMap, Step, TimeUnit
 
 Progress = Callable[[str, float, float], None]
 """Called with a stage's name, how much is done and how much there is (0 if unknown)."""
@@ -34,6 +34,7 @@ _OPTIONAL = ("sequence", "rank", "feedback", "reward", "is_test", "category")
 class Staged:
     """What is known once all rows are in. `columns` are those of `events`, which has only what the source has."""
 
+    step: Step
     columns: tuple[str, ...]
     rows_in: int
     dropped: dict[Reason, int]
@@ -52,6 +53,7 @@ class Stage:
         self._base = 0
         self._has: tuple[str, ...] = ()
         self._unit: TimeUnit | None = None
+        self._has_bad_feedback = False
         self._fates: dict[str, str | Reason] = {}  # raw feedback -> its name, or that it is left out
 
     def run(self) -> Staged:
@@ -67,8 +69,12 @@ class Stage:
             dropped[reason] = dropped.get(reason, 0) + rows
         extremes = self._engine.run("SELECT min(time), max(time) FROM staged WHERE reason = 0")[0]
         columns = self._number(feedback)
+        counts = self._engine.run(
+            "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM sequence_ids), (SELECT count(*) FROM item_ids)"
+        )[0]
+        step = Step(name="read", interactions=counts[0], sequences=counts[1], items=counts[2])
         return Staged(
-            columns, rows_in, dropped, feedback, self._unit or unit_of(max(abs(time or 0) for time in extremes))
+            step, columns, rows_in, dropped, feedback, self._unit or unit_of(max(abs(time or 0) for time in extremes))
         )
 
     def _read(self, reader: Reader, fields: Fields, bytes_before: int) -> None:
@@ -117,8 +123,10 @@ class Stage:
             fate = self._fate(raw)
             if fate is not Reason.BAD_FEEDBACK:
                 self._fates[raw] = fate
-            elif self._bad.room("feedback"):
-                self._explain("feedback", reader, fields, row - self._base, fate)
+            else:
+                self._has_bad_feedback = True
+                if self._bad.room("feedback"):
+                    self._explain("feedback", reader, fields, row - self._base, fate)
         names = {fate for fate in self._fates.values() if not isinstance(fate, Reason)}
         if len(names) > _MOST_FEEDBACKS:
             raise InputError(
@@ -160,19 +168,13 @@ class Stage:
 
     def _dropped(self) -> dict[Reason, int]:
         """Give rows with a bad or unwanted feedback their reason, and count all reasons."""
-        if "feedback" in self._has:
-            listed = {
-                is_left_out: ", ".join(
-                    literal(raw) for raw, fate in self._fates.items() if isinstance(fate, Reason) is is_left_out
-                )
-                for is_left_out in (True, False)
-            }
-            tests = {Reason.DROPPED_FEEDBACK: f"IN ({listed[True] or 'NULL'})"}
-            tests[Reason.BAD_FEEDBACK] = f"NOT IN ({listed[False]})" if listed[False] else "IS NOT NULL"
-            for reason, test in tests.items():
-                rows = f"reason = 0 AND feedback {test}"
-                if self._engine.one(f"SELECT count(*) FROM staged WHERE {rows}"):
-                    self._engine.run(f"UPDATE staged SET reason = {_CODES[reason]} WHERE {rows}")
+        left_out = [literal(raw) for raw, fate in self._fates.items() if isinstance(fate, Reason)]
+        named = [literal(raw) for raw, fate in self._fates.items() if not isinstance(fate, Reason)]
+        mark = "UPDATE staged SET reason = {} WHERE reason = 0 AND feedback {} ({})"
+        if left_out:
+            self._engine.run(mark.format(_CODES[Reason.DROPPED_FEEDBACK], "IN", ", ".join(left_out)))
+        if self._has_bad_feedback:
+            self._engine.run(mark.format(_CODES[Reason.BAD_FEEDBACK], "NOT IN", ", ".join(named) or "chr(0)"))
         counts = self._engine.run("SELECT reason, count(*) FROM staged WHERE reason > 0 GROUP BY reason")
         return {_REASONS[code]: count for code, count in counts}
 

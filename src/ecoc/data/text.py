@@ -169,7 +169,8 @@ class TextFile:
         if b"\0" in block:
             block = self._without_lines(block, lambda line: b"\0" in line, "a NUL byte; plain text was expected")
         if not block.isascii() and _undecodable(block):
-            advice = f"bytes that are not {self.encoding}; if it is another encoding, pass --encoding, e.g. latin-1"
+            name = "UTF-8" if self.encoding == "utf-8" else self.encoding
+            advice = f"bytes that are not {name}; if it is another encoding, pass --encoding, e.g. latin-1"
             block = self._without_lines(block, _undecodable, advice)
         if b'"' in block:
             self.quotes += block.count(b'"')

@@ -43,6 +43,7 @@ class Evaluation:
     high: float
     coverage: int  # distinct items shown
     tempting: float  # share of bait (or heavy) items among those shown
+    per_step: NDArray[np.float64]  # [steps - warm] mean reward of each counted step
     per_user: NDArray[np.float64]  # [users] mean reward per step; the same users for every policy, so pairs compare
 
 
@@ -58,11 +59,13 @@ def evaluate(market: Market, policy: Policy, users: int = 2000, *, seed: int = 0
         )
     shown = np.zeros(market.config.items, np.int64)
     per_user = np.empty(users)
+    per_step = np.zeros(market.config.steps - warm)
     for index, first in enumerate(range(0, users, market.chunk)):
         count = min(market.chunk, users - first)
         streams = [np.random.default_rng([market.config.seed, stream, seed, index]) for stream in (3, 4)]
         rewards, items = _play(market, policy, count, warm, streams)
         per_user[first : first + count] = rewards.mean(axis=1, dtype=np.float64)
+        per_step += rewards.sum(axis=0, dtype=np.float64) / users
         shown += np.bincount(items.ravel(), minlength=market.config.items)
     half = 1.96 * per_user.std(ddof=1) / users**0.5 if users > 1 else float("inf")
     mean = float(per_user.mean())
@@ -72,6 +75,7 @@ def evaluate(market: Market, policy: Policy, users: int = 2000, *, seed: int = 0
         high=float(mean + half),
         coverage=int(np.count_nonzero(shown)),
         tempting=float(shown[market.tempting].sum() / shown.sum()),
+        per_step=per_step,
         per_user=per_user,
     )
 
