@@ -39,7 +39,8 @@ def main(out: Path) -> None:
         panel.spines[["top", "right"]].set_visible(False)
         panel.legend(frameon=False, fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.75))
     panels[0].set_ylabel("true reward")
-    FigureCanvasAgg(figure).print_png(str(out))
+    FigureCanvasAgg(figure)
+    figure.savefig(str(out))
 
 
 if __name__ == "__main__":

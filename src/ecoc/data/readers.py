@@ -4,30 +4,24 @@ A reader first learns which columns there are, is told which are wanted (`select
 `row`, the row's ordinal in the file. Nothing is converted here: see `cells` and `times`.
 """
 
-import csv
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
-from itertools import islice
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from ecoc.data.badrows import BadRows
 from ecoc.data.cells import Cell, Kind, literal
-from ecoc.data.text import LONGEST_LINE, TextFile
+from ecoc.data.text import TextFile
 from ecoc.errors import InputError, did_you_mean
-from ecoc.schema import Reason
 
-_MULTI = "\x1f"  # stands in for separators of several characters, which the parser does not know
 _BATCH_ROWS = 1 << 17
-_SAMPLE = 1000  # rows looked at to see what a column holds
+SAMPLE = 1000  # rows looked at to see what a column holds
 
 Batches = Generator[pa.RecordBatch, None, None]
 
@@ -64,7 +58,7 @@ class Reader:
         """Non-blank values of a selected column near the beginning, each with its row."""
         with closing(self.batches()) as batches:
             first = next(batches)
-        values = map(_shown, first.column(f"c{self.selected.index(name)}")[:_SAMPLE])
+        values = map(_shown, first.column(f"c{self.selected.index(name)}")[:SAMPLE])
         return [(row, value) for row, value in enumerate(values) if value.strip()]
 
     def batches(self) -> Batches:
@@ -106,184 +100,6 @@ def numbered(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
     return batch.append_column("row", pa.array(np.arange(first, first + batch.num_rows)))
 
 
-class Delimited(Reader):
-    """CSV, TSV and relatives. `separator` may have several characters (`::`)."""
-
-    def __init__(
-        self,
-        path: Path,
-        bad: BadRows,
-        *,
-        separator: str | None = None,
-        header: bool = True,
-        names: Sequence[str] | None = None,
-        quoting: bool = True,
-        encoding: str = "utf-8",
-    ) -> None:
-        self._text = TextFile(path, bad, encoding)
-        self._bad = bad
-        self._quoting = quoting
-        self.may_join_lines = quoting
-        self._header = header
-        first_line = self._text.first_line()
-        self._wide = separator if separator is not None and len(separator.encode()) > 1 else None
-        self._separator = _MULTI if self._wide else separator or _guess_separator(first_line)
-        with _long_fields():
-            first = next(csv.reader([self._narrowed(first_line.encode()).decode()], **self._dialect()))
-        columns = [name.strip() for name in first] if header else names or [str(k + 1) for k in range(len(first))]
-        if len(columns) != len(first):
-            expected = (self._wide or self._separator).join(columns)
-            raise InputError(f"{path}:1: found {len(first)} fields, expected the {len(columns)} fields {expected}")
-        super().__init__(path, columns)
-        self._ragged: list[int] = []
-        self._reported = 0
-
-    def samples(self, name: str) -> list[tuple[int, str]]:
-        position = self.columns.index(name)
-        with closing(TextFile(self.path, BadRows(skip=True), self._text.encoding).blocks()) as blocks:
-            lines = self._narrowed(next(blocks)).decode().split("\n")[int(self._header) :][:_SAMPLE]
-        with _long_fields():
-            records = [record for record in csv.reader(lines, **self._dialect()) if len(record) == len(self.columns)]
-        return [(row, record[position]) for row, record in enumerate(records) if record[position].strip()]
-
-    def batches(self) -> Batches:
-        """Stream rows; ragged ones go to the bad rows."""
-        self._ragged, self._reported = [], 0
-        row = 0
-        with closing(self._parsed()) as parsed:
-            for batch in parsed:
-                yield numbered(batch, row)
-                row += batch.num_rows
-        if self._quoting and self._text.quotes % 2:
-            self._refuse_unclosed_quote()
-        if not row and not self._ragged:
-            raise InputError(f"{self.path}:1: only a header and no rows; give the rows too")
-
-    def _parsed(self) -> Batches:
-        positions = [self.columns.index(name) for name in self.selected]
-        stream = self._text.stream(int(self._header), self._narrowed)
-        options = {
-            "read_options": pa.csv.ReadOptions(
-                block_size=4 * LONGEST_LINE,
-                use_threads=False,  # threads would hide the row numbers of ragged rows, and gain nothing here
-                column_names=[str(k) for k in range(len(self.columns))],
-            ),
-            "parse_options": pa.csv.ParseOptions(
-                delimiter=self._separator,
-                quote_char='"' if self._quoting else False,
-                newlines_in_values=self._quoting,
-                invalid_row_handler=self._on_ragged,
-            ),
-            "convert_options": pa.csv.ConvertOptions(
-                include_columns=[str(k) for k in positions],
-                column_types={str(k): pa.string() for k in positions},
-                strings_can_be_null=False,
-            ),
-        }
-        try:
-            reader = pa.csv.open_csv(stream, **options)
-            for batch in reader:
-                if batch.num_rows:
-                    yield batch.rename_columns([f"c{k}" for k in range(len(self.selected))])
-        except pa.ArrowInvalid as error:
-            if "Empty CSV" in str(error):
-                return
-            self._refuse_unclosed_quote()
-            raise InputError(f"{self.path}: cannot be read as delimited text: {str(error)[:200]}") from None
-        finally:
-            stream.close()
-
-    def _on_ragged(self, ragged: Any) -> str:
-        self._ragged.append(ragged.number)
-        return "skip"
-
-    def report(self) -> None:
-        """Report the ragged rows met since the last call."""
-        fresh = self._ragged[self._reported :]
-        self._reported = len(self._ragged)
-        self._bad.count(Reason.MALFORMED_ROW, len(fresh))
-        for number in fresh[: self._bad.room("fields")]:
-            line, record = self._record(number - 1)
-            message = f"found {len(record)} fields, expected {len(self.columns)} as in line 1"
-            self._bad.example("fields", self.path, line, message)
-
-    @property
-    def bytes_read(self) -> int:
-        return self._text.bytes_read
-
-    def line_of(self, row: int) -> int:
-        """Line of the row-th good record, by reading the file again."""
-        return self._record(self._ordinal(row))[0]
-
-    def values_at(self, row: int) -> dict[str, str]:
-        _, record = self._record(self._ordinal(row))
-        return {name: record[self.columns.index(name)] for name in self.selected}
-
-    def _ordinal(self, row: int) -> int:
-        """Ordinal among all records of the row-th good one."""
-        ordinal = row
-        while True:
-            moved = row + bisect_right(self._ragged, ordinal + 1)
-            if moved == ordinal:
-                return ordinal
-            ordinal = moved
-
-    def _record(self, ordinal: int) -> tuple[int, list[str]]:
-        """Line number and fields of one record."""
-        with closing(self._records()) as records:
-            return next(islice(records, ordinal, None), (0, []))
-
-    def _records(self, strict: bool = False) -> Generator[tuple[int, list[str]], None, None]:
-        """Line number and fields of every record that is not blank, by a slow exact parser."""
-        text = TextFile(self.path, BadRows(skip=True), self._text.encoding)
-        stream = text.stream(int(self._header), self._narrowed)
-        lines = (line.decode() for line in stream)
-        start = 1 + int(self._header)
-        try:
-            with _long_fields():
-                reader = csv.reader(lines, strict=strict, **self._dialect())
-                for record in reader:
-                    if record:
-                        yield start, record
-                    start = reader.line_num + 1 + int(self._header)
-        except csv.Error as error:
-            raise InputError(f"{self.path}:{start}: {error}") from None
-        finally:
-            stream.close()
-
-    def _refuse_unclosed_quote(self) -> None:
-        try:
-            for _ in self._records(strict=True):
-                pass
-        except InputError as error:
-            where = str(error).rsplit(": ", 1)[0]
-            raise InputError(
-                f"{where}: a quote is opened here and not closed before the next separator; "
-                "fix the row, or pass --no-quoting if quotes are plain text"
-            ) from None
-
-    def _dialect(self) -> dict[str, Any]:
-        return {"delimiter": self._separator, "quoting": csv.QUOTE_MINIMAL if self._quoting else csv.QUOTE_NONE}
-
-    def _narrowed(self, block: bytes) -> bytes:
-        return block.replace(self._wide.encode(), _MULTI.encode()) if self._wide else block
-
-
-@contextmanager
-def _long_fields() -> Iterator[None]:
-    """Let Python's csv module read fields as long as our lines."""
-    previous = csv.field_size_limit(16 * LONGEST_LINE)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(previous)
-
-
-def _guess_separator(line: str) -> str:
-    found = max(",\t;|", key=line.count)
-    return found if found in line else " " if " " in line.strip() else ","
-
-
 class JsonLines(Reader):
     """One JSON object a line. Values are taken as text by the engine's own JSON parser; the rest is never decoded."""
 
@@ -309,7 +125,7 @@ class JsonLines(Reader):
 
     def samples(self, name: str) -> list[tuple[int, str]]:
         with closing(self._quiet_blocks()) as blocks:
-            lines = next(blocks).split(b"\n")[:_SAMPLE]
+            lines = next(blocks).split(b"\n")[:SAMPLE]
         values = [(record or {}).get(name) for record in map(_object, lines)]
         return [(row, str(value)) for row, value in enumerate(values) if value is not None and str(value).strip()]
 
@@ -398,9 +214,8 @@ class ParquetRows(Reader):
         """Refuse text that is not UTF-8; the format promises it, but not every writer keeps that."""
         try:
             batch.validate(full=True)
-        except pa.ArrowInvalid as error:
-            found = re.search(r"string index (\d+)", str(error))
-            line = first + 1 + (int(found[1]) if found else 0)
+        except pa.ArrowInvalid:
+            line = first + 1 + min(map(_first_invalid, batch.columns))
             raise InputError(f"{self.path}:{line}: text that is not UTF-8; write the column as UTF-8") from None
 
     def _kind(self, name: str) -> Kind:
@@ -418,6 +233,17 @@ class ParquetRows(Reader):
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return "time"
         raise InputError(f"{self.path}:1: column '{name}' holds {kind}; text, numbers or timestamps were expected")
+
+
+def _first_invalid(column: pa.Array) -> int:
+    """Position of the first value that is not valid; the number of values if all are."""
+    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    try:
+        plain.validate(full=True)
+    except pa.ArrowInvalid as error:
+        found = re.search(r"string index (\d+)", str(error))
+        return int(found[1]) if found else 0
+    return len(plain)
 
 
 def _without_zone(column: pa.Array) -> pa.Array:

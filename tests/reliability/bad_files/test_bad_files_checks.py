@@ -10,7 +10,7 @@ from corpus_sources import PRICES, RL4RS
 from good_logs import csv_lines, file, files, joined
 
 from ecoc.data.badrows import BadRows
-from ecoc.data.readers import Delimited
+from ecoc.data.delimited import Delimited
 from ecoc.data.text import TextFile
 from ecoc.schema import Reason
 

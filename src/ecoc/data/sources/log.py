@@ -10,10 +10,11 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ecoc.data.badrows import BadRows
 from ecoc.data.cells import Cell, literal
+from ecoc.data.delimited import Delimited
 from ecoc.data.engine import Engine
 from ecoc.data.expression import columns_of, parse
 from ecoc.data.lookups import read_lookup
-from ecoc.data.readers import Delimited, JsonLines, ParquetRows, Reader
+from ecoc.data.readers import JsonLines, ParquetRows, Reader
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, check_exists
 from ecoc.data.text import read_head
 from ecoc.data.times import Pattern, RowOrder, TimeRule, rule_for

@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from ecoc.data.badrows import BadRows
+from ecoc.data.delimited import Delimited
 from ecoc.data.lookups import read_lookup
-from ecoc.data.readers import Delimited, Reader
+from ecoc.data.readers import Reader
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_beside, find_file
 from ecoc.data.times import Epoch
 from ecoc.errors import InputError

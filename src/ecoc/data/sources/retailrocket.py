@@ -8,8 +8,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from ecoc.data.badrows import BadRows
+from ecoc.data.delimited import Delimited
 from ecoc.data.lookups import latest_property
-from ecoc.data.readers import Delimited, Reader
+from ecoc.data.readers import Reader
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_beside, find_file
 from ecoc.data.times import Epoch
 

@@ -10,9 +10,10 @@ from pydantic import Field
 
 from ecoc.data.badrows import BadRows
 from ecoc.data.cells import Cell
+from ecoc.data.delimited import Delimited
 from ecoc.data.expression import Column
 from ecoc.data.lookups import read_lookup
-from ecoc.data.readers import Batches, Delimited, Reader
+from ecoc.data.readers import Batches, Reader
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, check_exists, find_beside
 from ecoc.data.times import Epoch
 from ecoc.errors import InputError

@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from ecoc.data.badrows import BadRows
-from ecoc.data.readers import Delimited, Reader
+from ecoc.data.delimited import Delimited
+from ecoc.data.readers import Reader
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_file
 from ecoc.data.times import Epoch
 
