@@ -113,8 +113,10 @@ def test_of_two_writers_of_one_folder_the_second_is_told_the_pid_of_the_first(
 ) -> None:
     first = start()
     wait_for(lambda: (tmp_path / ".out.lock").exists() and (tmp_path / ".out.lock").read_text() == str(first.pid))
+    first.send_signal(signal.SIGSTOP)  # so that it is still at work when the second comes
     second = start()
     _, said = second.communicate(timeout=30)
+    first.send_signal(signal.SIGCONT)
     assert second.returncode == 2
     assert f"process {first.pid} is writing it" in said
     assert first.wait(60) == 0

@@ -1,162 +1,124 @@
-"""From events to sequences: duplicates, pauses, rare items and short sequences, and the exact time of the cut."""
+"""From sorted events to sequences worth learning from: pauses, rare items, short sequences, the time of the cut."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from ecoc.data.engine import Engine
+import numpy as np
+from numpy.typing import NDArray
+
 from ecoc.data.sources.base import PrepareConfig
-from ecoc.data.times import PER_SECOND
-from ecoc.errors import InputError
-from ecoc.schema import Reason, Statistics, Step, TimeUnit
+from ecoc.data.spool import Spool, offsets_of, sums_of
+from ecoc.schema import Reason, Step
 
 _BUCKETS = 1 << 16
-_FEW = 100_000  # rows; dropping more in place takes memory that cannot spill
 
 
 class Filters:
-    """Works on the table `events` of an engine, noting each step and what it dropped."""
+    """Decides which events of a spool are kept (`keep`), noting each step and what it dropped."""
 
-    def __init__(self, engine: Engine, config: PrepareConfig, columns: Sequence[str]) -> None:
-        self._engine = engine
+    def __init__(self, spool: Spool, config: PrepareConfig, item_count: int) -> None:
+        self._spool = spool
         self._config = config
-        self._columns = columns
+        self._item_count = item_count
+        self.keep: NDArray[np.bool_] = np.ones(len(spool), dtype=np.bool_)
+        self.lengths: NDArray[np.int64] = spool.lengths.copy()
+        """Kept events of each sequence."""
         self.steps: list[Step] = []
         self.dropped: dict[Reason, int] = {}
-        keys = ("time", "rank", "row") if config.ties == "file" else ("time", "rank", "item", "code", "reward")
-        self.order = self._present(keys)
-        """SQL that puts the events of a sequence in order."""
 
-    def _present(self, names: Sequence[str]) -> str:
-        return ", ".join(name for name in names if name in self._columns)
-
-    def note(self, name: str) -> Step:
-        """Write down how much there is now."""
-        counts = self._engine.run("SELECT count(*), count(DISTINCT seq), count(DISTINCT item) FROM events")[0]
-        step = Step(name=name, interactions=counts[0], sequences=counts[1], items=counts[2])
-        self.steps.append(step)
-        return step
-
-    def deduplicate(self) -> None:
-        """Drop exact copies, or all but the first event of a sequence, item and feedback."""
-        if self._config.dedup == "none":
-            return
-        keys = ("seq", "item", "code")
-        same = self._present(keys if self._config.dedup == "feedback" else (*keys, "time", "rank", "reward"))
-        before = self.steps[-1].interactions
-        self._engine.run(
-            "CREATE OR REPLACE TABLE events AS SELECT * FROM events QUALIFY row_number() OVER"
-            f" (PARTITION BY {same} ORDER BY {self.order}) = 1"
-        )
-        self._lose(Reason.DUPLICATE, before - self.note("deduplicated").interactions)
-
-    def split_at_gaps(self, unit: TimeUnit) -> None:
-        """Start a new sequence where a user pauses longer than `session_gap`."""
-        seconds = self._config.gap_seconds
-        if seconds is None:
-            return
-        if unit == "order":
-            raise InputError("session_gap needs real times; this log has only an order")
-        run = self._engine.run
-        run(
-            "CREATE TABLE gapped AS SELECT *,"
-            f" coalesce(time::HUGEINT - lag(time) OVER past > {seconds * PER_SECOND[unit]}, false)"
-            f" AS starts FROM events WINDOW past AS (PARTITION BY seq ORDER BY {self.order})"
-        )
-        run(
-            "CREATE OR REPLACE TABLE events AS SELECT * EXCLUDE starts, CAST(count_if(starts) OVER (PARTITION BY seq"
-            f" ORDER BY {self.order} ROWS UNBOUNDED PRECEDING) AS INTEGER) AS session FROM gapped"
-        )
-        run("DROP TABLE gapped")
-        run(
-            "CREATE TABLE sessions AS SELECT seq, session,"
-            " CAST(row_number() OVER (ORDER BY seq, session) - 1 AS INTEGER) AS number"
-            " FROM (SELECT DISTINCT seq, session FROM events)"
-        )
-        run(
-            "CREATE OR REPLACE TABLE events AS SELECT number AS seq, events.* EXCLUDE (seq, session)"
-            " FROM events JOIN sessions USING (seq, session)"
-        )
-        run(
-            "CREATE OR REPLACE TABLE sequence_ids AS SELECT user, CAST(session AS VARCHAR) AS sequence, number AS seq"
-            " FROM sessions JOIN sequence_ids USING (seq)"
-        )
-        self.note("split at pauses")
-
-    def support_and_length(self) -> None:
-        """Drop rare items and short sequences: once each, or until nothing changes."""
+    def support_and_length(self, rule: str) -> None:
+        """Drop rare items and short sequences: once each (`single-pass`), or until nothing changes (`k-core`)."""
         passes = 0
         while True:
             passes += 1
             before = len(self.steps)
-            self._drop_below("item", self._config.min_item_support, Reason.RARE_ITEM, f"frequent items, pass {passes}")
-            self._drop_below("seq", self._config.min_length, Reason.SHORT_SEQUENCE, f"long sequences, pass {passes}")
-            if len(self.steps) == before or self._config.filter == "single-pass":
+            self._drop_rare_items(f"frequent items, pass {passes}")
+            self._drop_short_sequences(f"long sequences, pass {passes}")
+            if len(self.steps) == before or rule == "single-pass":
                 return
 
-    def _drop_below(self, column: str, least: int, reason: Reason, step: str) -> None:
-        few = f"SELECT {column} FROM events GROUP BY {column} HAVING count(*) < {least}"
-        lost = (
-            self._engine.one(
-                f"SELECT coalesce(sum(n), 0) FROM (SELECT count(*) AS n FROM events"
-                f" GROUP BY {column} HAVING n < {least})"
-            )
-            if least > 1
-            else 0
-        )
-        if not lost:
+    def _item_counts(self) -> NDArray[np.int64]:
+        counts = np.zeros(self._item_count, dtype=np.int64)
+        for _, events in self._spool.chunks():
+            counts += np.bincount(self._spool.read("items", events)[self.keep[events]], minlength=self._item_count)
+        return counts
+
+    def _drop_rare_items(self, step: str) -> None:
+        least = self._config.min_item_support
+        if least <= 1:
             return
-        if lost > _FEW:
-            self._engine.run(
-                f"CREATE OR REPLACE TABLE events AS SELECT * FROM events ANTI JOIN ({few}) USING ({column})"
-            )
-        else:  # marking some rows as gone is cheaper than writing all others again
-            self._engine.run(f"DELETE FROM events WHERE {column} IN ({few})")
-        self._lose(reason, int(lost))
-        self.note(step)
+        is_frequent = self._item_counts() >= least
+        before = int(self.keep.sum())
+        for sequences, events in self._spool.chunks():
+            self.keep[events] &= is_frequent[self._spool.read("items", events)]
+            self.lengths[sequences] = sums_of(self.keep[events], self._spool.lengths[sequences])
+        self._note(step, Reason.RARE_ITEM, before)
 
-    def _lose(self, reason: Reason, rows: int) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + rows
+    def _drop_short_sequences(self, step: str) -> None:
+        is_short = (self.lengths < self._config.min_length) & (self.lengths > 0)
+        if not is_short.any():
+            return
+        before = int(self.keep.sum())
+        for sequences, events in self._spool.chunks():
+            self.keep[events] &= ~np.repeat(is_short[sequences], self._spool.lengths[sequences])
+        self.lengths[is_short] = 0
+        self._note(step, Reason.SHORT_SEQUENCE, before)
 
+    def _note(self, step: str, reason: Reason, before: int) -> None:
+        lost = before - int(self.keep.sum())
+        if lost:
+            self.dropped[reason] = self.dropped.get(reason, 0) + lost
+            self.steps.append(self.count(step))
 
-def statistics_of_other_rule(engine: Engine, config: PrepareConfig) -> Statistics:
-    """What the filter rule that was not chosen would keep, for a comparison with a published table."""
-    engine.run("ALTER TABLE events RENAME TO kept_aside")
-    engine.run("CREATE TABLE events AS SELECT seq, item FROM kept_aside")
-    other = "single-pass" if config.filter == "k-core" else "k-core"
-    filters = Filters(engine, config.model_copy(update={"filter": other}), ("seq", "item"))
-    filters.note("before")
-    filters.support_and_length()
-    result = statistics(engine)
-    engine.run("DROP TABLE events")
-    engine.run("ALTER TABLE kept_aside RENAME TO events")
-    return result
-
-
-def statistics(engine: Engine) -> Statistics:
-    """Users, items and interactions of `events`."""
-    users, items, interactions = engine.run(
-        "SELECT count(DISTINCT user), count(DISTINCT item), count(*) FROM"
-        " (SELECT seq, item FROM events) JOIN (SELECT seq, user FROM sequence_ids) USING (seq)"
-    )[0]
-    return Statistics(users=users, items=items, interactions=interactions)
+    def count(self, step: str) -> Step:
+        """How much there is now."""
+        return Step(
+            name=step,
+            interactions=int(self.keep.sum()),
+            sequences=int(np.count_nonzero(self.lengths)),
+            items=int(np.count_nonzero(self._item_counts())),
+        )
 
 
-def time_at(engine: Engine, position: int) -> int:
-    """The time at `position` (from 0) of all events in time order, exactly, without sorting them.
+def split_at_gaps(spool: Spool, gap: int) -> NDArray[np.int64]:
+    """Divide sequences where the time between two events exceeds `gap`; returns each part's number within its owner."""
+    owners, lengths = [], []
+    for sequences, events in spool.chunks():
+        times, old = spool.read("times", events), spool.lengths[sequences]
+        starts = np.zeros(len(times), dtype=np.bool_)
+        # times may span all of int64, where a difference does not fit; as unsigned it always does
+        pause = times[1:].view(np.uint64) - times[:-1].view(np.uint64)
+        starts[1:] = pause > np.uint64(gap)
+        starts[offsets_of(old)[:-1]] = True
+        first = np.flatnonzero(starts)
+        lengths.append(np.diff(np.append(first, len(times))))
+        owners.append(np.repeat(spool.owners[sequences], old)[first])
+    spool.owners, spool.lengths = np.concatenate(owners), np.concatenate(lengths)
+    begins = np.flatnonzero(np.concatenate([[True], spool.owners[1:] != spool.owners[:-1]]))
+    parts = np.diff(np.append(begins, len(spool.owners)))
+    return np.arange(len(spool.owners)) - np.repeat(begins, parts)
+
+
+def time_at(spool: Spool, keep: NDArray[np.bool_], position: int) -> int:
+    """The time at `position` (from 0) of all kept events in time order, exactly, without sorting or holding them.
 
     Times are counted in buckets, and the bucket that holds the position is divided again until it is a single time.
     """
-    low, high = engine.run("SELECT min(time), max(time) FROM events")[0]
-    wide = "::HUGEINT" if high - low >= 2**63 else ""
+    bounds = [(int(chunk.min()), int(chunk.max())) for chunk in _kept_times(spool, keep) if len(chunk)]
+    low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
     while low < high:
         width = -(-(high - low + 1) // _BUCKETS)
-        counts = engine.run(
-            f"SELECT (time - ({low}){wide}) // {width} AS bucket, count(*) FROM events"
-            f" WHERE time BETWEEN {low} AND {high}"
-            " GROUP BY bucket ORDER BY bucket"
-        )
-        for bucket, count in counts:
-            if position < count:
-                low, high = low + int(bucket) * width, min(high, low + (int(bucket) + 1) * width - 1)
-                break
-            position -= count
-    return int(low)
+        counts = np.zeros(_BUCKETS, dtype=np.int64)
+        for chunk in _kept_times(spool, keep):
+            inside = chunk[(chunk >= low) & (chunk <= high)]
+            bucket = (inside.view(np.uint64) - np.array(low, dtype=np.int64).view(np.uint64)) // np.uint64(width)
+            counts += np.bincount(bucket.astype(np.int64), minlength=_BUCKETS)
+        bucket_ends = np.cumsum(counts)
+        found = int(np.searchsorted(bucket_ends, position, side="right"))
+        position -= int(bucket_ends[found] - counts[found])
+        low, high = low + found * width, min(high, low + (found + 1) * width - 1)
+    return low
+
+
+def _kept_times(spool: Spool, keep: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
+    for _, events in spool.chunks():
+        yield spool.read("times", events)[keep[events]]

@@ -5,23 +5,26 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ecoc.data.badrows import BadRows
 from ecoc.data.engine import Engine
-from ecoc.data.filters import Filters, statistics_of_other_rule, time_at
+from ecoc.data.filters import Filters, split_at_gaps
 from ecoc.data.folder import new_folder, parse_bytes
 from ecoc.data.sequences import Dataset, is_dataset, open_data
 from ecoc.data.sources import SOURCES
 from ecoc.data.sources.base import PrepareConfig, Source
+from ecoc.data.split import split
+from ecoc.data.spool import Spool
 from ecoc.data.stage import Progress, Stage
-from ecoc.data.write import Split, StoreWriter, choose_validation
+from ecoc.data.times import PER_SECOND
+from ecoc.data.write import StoreWriter
 from ecoc.errors import InputError
-from ecoc.schema import MANIFEST, PROVENANCE, Manifest, Reason, json_bytes
+from ecoc.schema import MANIFEST, PROVENANCE, Manifest, Reason, Statistics, Step, TimeUnit, json_bytes
 
 _PATHS = {"items"}  # settings that name files: part of the provenance, not of the data
 _LEAST_MEMORY = 256 << 20  # with less the engine has nothing to work with
@@ -92,40 +95,43 @@ class _Preparation:
         lookup = self._source.items(bad)
         bad.settle()
         bad.counts.clear()  # rows of the item table are not rows of the log
-        staged = Stage(engine, self._source, bad, progress).run()
-        filters = Filters(engine, config, staged.columns)
-        filters.steps.append(staged.step)
+        stage = Stage(engine, self._source, bad, progress)
+        staged = stage.run()
         if not staged.step.interactions:
             raise InputError(f"{self._source.paths[0]}: no usable rows; dropped: {_listed(staged.dropped)}")
+        if config.split == "source" and "is_test" not in staged.columns:
+            raise InputError(
+                f"source '{self._name}' has no split of its own; use time:0.8, per-user:0.8 or leave-one-out"
+            )
+        spool = stage.spool(staged, config, self._folder / "scratch")
+        steps = [staged.step]
+        if config.dedup != "none":
+            steps.append(staged.step.model_copy(update={"name": "deduplicated", "interactions": len(spool)}))
         progress("filtering", 0, 0)
-        filters.deduplicate()
-        filters.split_at_gaps(staged.time_unit)
-        alternative = statistics_of_other_rule(engine, config) if self._source.reference else None
-        filters.support_and_length()
-        if not filters.steps[-1].interactions:
+        names = self._divide(spool, staged.time_unit, steps)
+        filters = Filters(spool, config, staged.step.items)
+        filters.support_and_length(config.filter)
+        steps += filters.steps
+        if not filters.keep.any():
             raise InputError(
                 f"{self._source.paths[0]}: the filters left nothing; lower min_item_support "
                 f"({config.min_item_support}) or min_length ({config.min_length})"
             )
-        progress("sorting", 0, 0)
-        writer = StoreWriter(engine, self._folder, self._folder / "scratch", staged.feedback)
-        writer.spool(filters.order, staged.columns)
-        split, cut = self._split(has_own="is_test" in staged.columns)
-        if not split.train_lengths.any():
-            raise InputError(f"split {config.split} leaves no training events; choose a later cut")
+        divided, cut = split(spool, filters, config)
         progress("writing", 0, 0)
-        written = writer.write(split, lookup)
-        filters.steps.append(
-            filters.steps[-1].model_copy(
-                update={
-                    "name": "in the vocabulary",
-                    "interactions": written.counts.interactions,
-                    "sequences": written.counts.sequences,
-                    "items": written.counts.items,
-                }
+        written = StoreWriter(engine, self._folder, spool, filters.keep, staged.feedback).write(divided, names, lookup)
+        steps.append(
+            Step(
+                name="in the vocabulary",
+                interactions=written.counts.interactions,
+                sequences=written.counts.sequences,
+                items=written.counts.items,
             )
         )
-        dropped = {**staged.dropped, **filters.dropped, Reason.UNSEEN_IN_TRAIN: written.unseen_in_train}
+        dropped = {**staged.dropped, **filters.dropped}
+        dropped[Reason.DUPLICATE] = staged.step.interactions - len(spool)
+        dropped[Reason.UNSEEN_IN_TRAIN] = written.unseen_in_train
+        alternative = self._with_other_rule(spool, staged.step.items) if self._source.reference else None
         manifest = Manifest(
             source=self._name,
             settings={**config.model_dump(mode="json", exclude=_PATHS), **self._source.identity},
@@ -134,7 +140,7 @@ class _Preparation:
             cut=cut,
             rows_in=staged.rows_in,
             dropped={reason: dropped[reason] for reason in Reason if dropped.get(reason)},
-            steps=tuple(filters.steps),
+            steps=tuple(steps),
             counts=written.counts,
             reference=self._source.reference,
             alternative=alternative,
@@ -144,36 +150,28 @@ class _Preparation:
         (self._folder / MANIFEST).write_bytes(json_bytes(manifest.model_dump(mode="json")))
         (self._folder / PROVENANCE).write_bytes(json_bytes(self._provenance(bad)))
 
-    def _split(self, has_own: bool) -> tuple[Split, int | None]:
-        """How many leading events of each sequence are training, by the rule asked for."""
-        config, engine = self._config, self._engine
-        rule, _, share_text = config.split.partition(":")
-        cut = None
-        train = "count(*)"
-        if rule == "time":
-            total = engine.one("SELECT count(*) FROM events")
-            cut = time_at(engine, int(Fraction(share_text) * total))
-            train = f"count(*) FILTER (time < {cut})"
-        elif rule == "source":
-            if not has_own:
-                raise InputError(
-                    f"source '{self._name}' has no split of its own; use time:0.8, per-user:0.8 or leave-one-out"
-                )
-            train = "count(*) FILTER (NOT is_test)"
-        columns = ["lengths", "train_lengths"]
-        parts: dict[str, list[np.ndarray[Any, Any]]] = {column: [] for column in columns}
-        sql = f"SELECT count(*) AS lengths, {train} AS train_lengths FROM events GROUP BY seq ORDER BY seq"
-        for batch in engine.stream(sql):
-            for column in columns:
-                parts[column].append(batch.column(column).to_numpy())
-        lengths, train_lengths = (np.concatenate(parts[column]).astype(np.int64) for column in columns)
-        if rule == "leave-one-out":
-            train_lengths = np.where(lengths > 1, lengths - 1, lengths)
-        elif rule == "per-user":
-            share = Fraction(share_text)
-            train_lengths = np.maximum(1, lengths * share.numerator // share.denominator)
-        is_validation = choose_validation(train_lengths, config.validation, config.seed)
-        return Split(lengths, train_lengths, is_validation), cut
+    def _divide(self, spool: Spool, unit: TimeUnit, steps: list[Step]) -> NDArray[np.int64] | None:
+        """Split sequences at long pauses, if asked for; returns their numbers within a user."""
+        seconds = self._config.gap_seconds
+        if seconds is None:
+            return None
+        if unit == "order":
+            raise InputError("session_gap needs real times; this log has only an order")
+        names = split_at_gaps(spool, seconds * PER_SECOND[unit])
+        steps.append(steps[-1].model_copy(update={"name": "split at pauses", "sequences": len(spool.lengths)}))
+        return names
+
+    def _with_other_rule(self, spool: Spool, items: int) -> Statistics:
+        """What the filter rule that was not chosen would keep, for a comparison with a published table."""
+        other = Filters(spool, self._config, items)
+        other.support_and_length("single-pass" if self._config.filter == "k-core" else "k-core")
+        people = self._engine.stream(
+            "SELECT dense_rank() OVER (ORDER BY user) AS person FROM sequence_ids ORDER BY seq"
+        )
+        person = np.concatenate([batch.column("person").to_numpy() for batch in people])
+        count = other.count("with the other rule")
+        users = len(np.unique(person[spool.owners[other.lengths > 0]]))
+        return Statistics(users=users, items=count.items, interactions=count.interactions)
 
     def _provenance(self, bad: BadRows) -> dict[str, Any]:
         """Where the data came from and how long it took: what may differ between two equal datasets."""

@@ -1,8 +1,9 @@
-"""Stage: raw files -> the table `staged`, typed, every row with its fate; then `events` with integers for ids."""
+"""Stage: raw files -> the table `staged`, typed, every row with its fate; then sorted events with numbers for ids."""
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -11,7 +12,8 @@ from ecoc.data.cells import literal
 from ecoc.data.engine import Engine
 from ecoc.data.expression import render
 from ecoc.data.readers import Reader
-from ecoc.data.sources.base import Fields, Source
+from ecoc.data.sources.base import Fields, PrepareConfig, Source
+from ecoc.data.spool import Spool
 from ecoc.data.times import unit_of
 from ecoc.errors import InputError
 from ecoc.schema import GREATEST_REWARD, Reason, RewardMap, Step, TimeUnit
@@ -70,7 +72,8 @@ class Stage:
         extremes = self._engine.run("SELECT min(time), max(time) FROM staged WHERE reason = 0")[0]
         columns = self._number(feedback)
         counts = self._engine.run(
-            "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM sequence_ids), (SELECT count(*) FROM item_ids)"
+            "SELECT (SELECT count(*) FROM staged WHERE reason = 0),"
+            " (SELECT count(*) FROM sequence_ids), (SELECT count(*) FROM item_ids)"
         )[0]
         step = Step(name="read", interactions=counts[0], sequences=counts[1], items=counts[2])
         return Staged(
@@ -202,12 +205,31 @@ class Stage:
         columns = {"seq": "seq", "item": "number AS item", "time": "time", "row": "row"}
         columns |= {("code" if name == "feedback" else name): own[name] for name in own if name in self._has}
         run(
-            f"CREATE TABLE events AS SELECT {', '.join(columns.values())} FROM staged"
+            f"CREATE VIEW events AS SELECT {', '.join(columns.values())} FROM staged"
             f" JOIN sequence_ids USING (user{sequence}) JOIN item_ids USING (item)"
             f" {'JOIN codes USING (feedback)' if 'feedback' in self._has else ''} WHERE reason = 0"
         )
-        run("DROP TABLE staged")
         return tuple(columns)
+
+    def spool(self, staged: Staged, config: PrepareConfig, folder: Path) -> Spool:
+        """Events without duplicates, sorted by sequence and time, to disk."""
+        self._progress("sorting", 0, 0)
+
+        def present(*names: str) -> str:
+            return ", ".join(name for name in names if name in staged.columns)
+
+        ties = ("row",) if config.ties == "file" else ("item", "code", "reward")
+        order = present("time", "rank", *ties)
+        first = ""
+        if config.dedup != "none":
+            rest = ("time", "rank", "reward") if config.dedup == "exact" else ()
+            same = present("seq", "item", "code", *rest)
+            first = f" QUALIFY row_number() OVER (PARTITION BY {same} ORDER BY {order}) = 1"
+        spool = Spool(folder, staged.columns)
+        spool.fill(self._engine.stream(f"SELECT {spool.selected} FROM events{first} ORDER BY seq, {order}"))
+        self._engine.run("DROP VIEW events")
+        self._engine.run("DROP TABLE staged")
+        return spool
 
 
 def _slab(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,14 +1,12 @@
-"""Write the store: sorted events -> split, vocabulary and the arrays of a prepared dataset, in bounded memory.
+"""Write the store: kept events -> split, vocabulary and the arrays of a prepared dataset, in bounded memory.
 
-Events arrive sorted by sequence and time. A first pass puts them on disk as they are; the split then says how many of
-each sequence's events are training; training events give the vocabulary; a second pass renumbers items, leaves out test
-events whose item was never trained, and writes the final arrays.
+The split says how many of each sequence's events are training; training events give the vocabulary; then items are
+renumbered, test events whose item was never trained are left out, and the final arrays are written.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +20,11 @@ from ecoc.data.engine import Engine
 from ecoc.data.folder import file_sha256
 from ecoc.data.lookups import SCHEMA as LOOKUP
 from ecoc.data.sequences import array_header
+from ecoc.data.split import Split
+from ecoc.data.spool import Spool, offsets_of, sums_of
 from ecoc.schema import ARRAYS, FILES, ITEMS, PAD, SEQUENCES, Counts, FileRecord, RewardMap
 
-_CHUNK = 1 << 21  # events held in memory at a time
 _EVENT_ARRAYS = ("items", "feedback", "rewards", "times")
-
-
-@dataclass(frozen=True)
-class Split:
-    """How many leading events of each sequence are training, and which sequences are validation."""
-
-    lengths: NDArray[np.int64]
-    train_lengths: NDArray[np.int64]
-    is_validation: NDArray[np.bool_]
-
-    @cached_property
-    def offsets(self) -> NDArray[np.int64]:
-        """Where each sequence begins, and the end."""
-        return _offsets(self.lengths)
 
 
 @dataclass(frozen=True)
@@ -51,41 +36,18 @@ class Written:
     files: dict[str, FileRecord]
 
 
-def choose_validation(train_lengths: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """A seeded draw of `share` of the sequences that have something to predict in training."""
-    eligible = np.flatnonzero(train_lengths >= 2)
-    chosen = np.zeros(len(train_lengths), dtype=np.bool_)
-    count = round(share * len(eligible))
-    chosen[np.random.Generator(np.random.PCG64(seed)).permutation(eligible)[:count]] = True
-    return chosen
-
-
 class StoreWriter:
-    """Writes into `folder`; scratch files go to `scratch`."""
+    """Writes the kept events of a spool into `folder`."""
 
-    def __init__(self, engine: Engine, folder: Path, scratch: Path, rewards: RewardMap) -> None:
+    def __init__(self, engine: Engine, folder: Path, spool: Spool, keep: NDArray[np.bool_], rewards: RewardMap) -> None:
         self._engine = engine
         self._folder = folder
-        self._scratch = scratch
+        self._spool = spool
+        self._keep = keep
         self._rewards = rewards
-        self._spool: dict[str, str] = {}
 
-    def spool(self, order: str, columns: Sequence[str]) -> None:
-        """First pass: the sorted events to plain files; what the source does not have is not spooled."""
-        parts = {"items": "item", "feedback": "code", "rewards": "reward", "times": "time"}
-        self._spool = {name: ARRAYS[name] for name, column in parts.items() if column in columns}
-        streams = {name: (self._scratch / name).open("wb") for name in self._spool}
-        try:
-            selected = ", ".join(f"{parts[name]} AS {name}" for name in streams)
-            for batch in self._engine.stream(f"SELECT {selected} FROM events ORDER BY seq, {order}"):
-                for name, stream in streams.items():
-                    batch.column(name).to_numpy().astype(self._spool[name], copy=False).tofile(stream)
-        finally:
-            for stream in streams.values():
-                stream.close()
-
-    def write(self, split: Split, lookup: pa.Table | None) -> Written:
-        """Second pass: vocabulary, arrays, items and sequence ids."""
+    def write(self, split: Split, names: NDArray[np.int64] | None, lookup: pa.Table | None) -> Written:
+        """Vocabulary, arrays, items and sequence ids. `names` number the sequences of a user that were divided."""
         item_count = self._engine.one("SELECT count(*) FROM item_ids")
         in_train, learnt, everywhere = self._count_items(split, item_count)
         known = np.flatnonzero(in_train)
@@ -96,18 +58,24 @@ class StoreWriter:
         lengths = self._write_events(split, index, int(split.lengths.sum()) - unseen)
         kept = lengths > 0
         final = Split(lengths[kept], split.train_lengths[kept], split.is_validation[kept])
-        self._write_array("offsets", final.offsets)
+        self._write_array("offsets", offsets_of(final.lengths))
         self._write_array("train_lengths", final.train_lengths)
         self._write_array("is_validation", final.is_validation)
         self._write_items(by_count, learnt, lookup)
-        users = self._write_sequence_ids(kept)
+        users = self._write_sequence_ids(self._spool.owners[kept], None if names is None else names[kept])
         return Written(_counts(final, users, len(by_count)), unseen, _records(self._folder))
+
+    def _chunks(self) -> Iterator[tuple[slice, slice, NDArray[np.bool_] | slice]]:
+        """Sequences, events, and which of these events are kept (all of them, as a slice, where none is dropped)."""
+        for sequences, events in self._spool.chunks():
+            keep = self._keep[events]
+            yield sequences, events, slice(None) if keep.all() else keep
 
     def _count_items(self, split: Split, item_count: int) -> tuple[NDArray[np.int64], ...]:
         """Events of each item: in training with validation, in training without, and anywhere."""
         in_train, learnt, everywhere = (np.zeros(item_count, dtype=np.int64) for _ in range(3))
-        for sequences, events in _chunks(split.offsets):
-            items = self._spooled("items", events)
+        for sequences, events, keep in self._chunks():
+            items = self._spool.read("items", events)[keep]
             is_train, is_learnt = _training(split, sequences)
             in_train += np.bincount(items[is_train], minlength=item_count)
             learnt += np.bincount(items[is_learnt], minlength=item_count)
@@ -122,28 +90,20 @@ class StoreWriter:
         try:
             for name, stream in streams.items():
                 stream.write(array_header(name, total))
-            for sequences, events in _chunks(split.offsets):
-                items = index[self._spooled("items", events)]
+            for sequences, events, keep in self._chunks():
+                items = index[self._spool.read("items", events)[keep]]
                 is_known = items != PAD
-                starts = split.offsets[sequences] - events.start
-                lengths[sequences] = np.add.reduceat(is_known, starts, dtype=np.int64)
-                feedback = self._spooled("feedback", events)
-                rewards = self._spooled("rewards", events) if reward_of is None else reward_of[feedback]
+                lengths[sequences] = sums_of(is_known, split.lengths[sequences])
+                feedback = self._spool.read("feedback", events)[keep]
+                rewards = self._spool.read("rewards", events)[keep] if reward_of is None else reward_of[feedback]
                 arrays = {"items": items, "feedback": feedback, "rewards": rewards}
-                arrays["times"] = self._spooled("times", events)
+                arrays["times"] = self._spool.read("times", events)[keep]
                 for name, values in arrays.items():
                     (values if is_known.all() else values[is_known]).tofile(streams[name])
         finally:
             for stream in streams.values():
                 stream.close()
         return lengths
-
-    def _spooled(self, name: str, events: slice) -> NDArray[Any]:
-        count = events.stop - events.start
-        if name not in self._spool:
-            return np.zeros(count, dtype=ARRAYS[name])
-        dtype = np.dtype(self._spool[name])
-        return np.fromfile(self._scratch / name, dtype, count=count, offset=events.start * dtype.itemsize)
 
     def _write_array(self, name: str, values: NDArray[Any]) -> None:
         with (self._folder / f"{name}.npy").open("wb") as stream:
@@ -171,19 +131,23 @@ class StoreWriter:
         with pa.parquet.ParquetWriter(self._folder / ITEMS, schema) as writer:
             writer.write_table(pa.Table.from_batches([batch.cast(schema) for batch in batches], schema))
 
-    def _write_sequence_ids(self, kept: NDArray[np.bool_]) -> int:
+    def _write_sequence_ids(self, owners: NDArray[np.int64], names: NDArray[np.int64] | None) -> int:
         """`sequences.arrow`: the user, and the name within the user, of each sequence; returns the number of users."""
         schema = pa.schema([("user", pa.string()), ("sequence", pa.string())])
-        sql = "SELECT user, sequence FROM sequence_ids SEMI JOIN events USING (seq) ORDER BY seq"
-        users, last, start = 0, None, 0
+        users, last, first = 0, None, 0
         with pa.OSFile(str(self._folder / SEQUENCES), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            for batch in self._engine.stream(sql):
-                rows = batch.filter(pa.array(kept[start : start + batch.num_rows])).cast(schema)
-                start += batch.num_rows
+            start = 0
+            for batch in self._engine.stream("SELECT user, sequence FROM sequence_ids ORDER BY seq"):
+                stop = int(np.searchsorted(owners, first + batch.num_rows))
+                rows = batch.cast(schema).take(pa.array(owners[start:stop] - first))
+                if names is not None:
+                    labels = pa.array(names[start:stop]).cast(pa.string())
+                    rows = pa.record_batch([rows.column("user"), labels], schema=schema)
+                first, start = first + batch.num_rows, stop
                 if rows.num_rows:
                     users += _changes(rows.column("user"), last)
                     last = rows.column("user")[-1].as_py()
-                writer.write_batch(rows)
+                    writer.write_batch(rows)
         return users
 
 
@@ -200,16 +164,6 @@ def _training(split: Split, sequences: slice) -> tuple[NDArray[np.bool_], NDArra
     is_learnt = np.column_stack([~split.is_validation[sequences], np.zeros(len(train), dtype=np.bool_)]).ravel()
     is_train = np.tile([True, False], len(train))
     return np.repeat(is_train, runs), np.repeat(is_learnt, runs)
-
-
-def _chunks(offsets: NDArray[np.int64]) -> Iterator[tuple[slice, slice]]:
-    """Whole sequences at a time, as (slice of sequences, slice of events), about a chunk of events each."""
-    first, last = 0, len(offsets) - 1
-    while first < last:
-        stop = int(np.searchsorted(offsets, offsets[first] + _CHUNK, side="right")) - 1
-        stop = min(last, max(stop, first + 1))
-        yield slice(first, stop), slice(int(offsets[first]), int(offsets[stop]))
-        first = stop
 
 
 def _counts(split: Split, users: int, items: int) -> Counts:
@@ -229,10 +183,6 @@ def _counts(split: Split, users: int, items: int) -> Counts:
         validation_sequences=int(split.is_validation.sum()),
         test_sequences=int((test > 0).sum()),
     )
-
-
-def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def _records(folder: Path) -> dict[str, FileRecord]:

@@ -1,20 +1,31 @@
+import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from data_case import engine_with, prepare_file, write_log
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ecoc.data.filters import Filters, statistics_of_other_rule, time_at
+import ecoc
+from ecoc.data.badrows import BadRows
+from ecoc.data.filters import Filters, split_at_gaps, time_at
 from ecoc.data.sources.base import PrepareConfig
+from ecoc.data.sources.movielens import MovieLens
+from ecoc.data.spool import Spool, sums_of
+from ecoc.data.stage import Stage, Staged
+from ecoc.data.times import PER_SECOND
 from ecoc.errors import InputError
-from ecoc.schema import Reason
+from ecoc.schema import RewardMap, Step
 
 Event = tuple[int, int, int, int, float]  # sequence, item, time, feedback code, reward
 COLUMNS = ("seq", "item", "time", "row", "code", "reward")
+ITEMS = 8
 EVENTS = st.lists(
     st.tuples(
         st.integers(0, 5), st.integers(0, 7), st.integers(0, 12), st.integers(0, 2), st.sampled_from([0.0, 1.0, 2.5])
@@ -24,33 +35,27 @@ EVENTS = st.lists(
 )
 
 
-def filtered(
-    events: Sequence[Event], steps: Sequence[str], unit: Any = "s", **options: Any
-) -> tuple[list[Any], Filters]:
-    """Run filter steps over events; returns the rows left, in sequence order, and the filters."""
-    parts = list(zip(*events, strict=True))
-    types = ("INTEGER", "INTEGER", "BIGINT", "UTINYINT", "FLOAT")
-    names = ("seq", "item", "time", "code", "reward")
-    columns: dict[str, tuple[str, Sequence[Any]]] = {
-        name: (kind, list(part)) for name, kind, part in zip(names, types, parts, strict=True)
-    }
-    columns["row"] = ("BIGINT", list(range(len(events))))
-    engine = engine_with("events", columns)
-    try:
-        users = sorted({event[0] for event in events})
-        engine.run("CREATE TABLE sequence_ids (user VARCHAR, sequence VARCHAR, seq INTEGER)")
-        engine.run("INSERT INTO sequence_ids VALUES " + ", ".join(f"('u{user}', '', {user})" for user in users))
-        filters = Filters(engine, PrepareConfig(**options), COLUMNS)
-        filters.note("read")
-        for step in steps:
-            getattr(filters, step)(*([unit] if step == "split_at_gaps" else []))
-        rows = engine.run(
-            f"SELECT user, sequence, item, time, code, reward, row FROM events JOIN sequence_ids USING (seq)"
-            f" ORDER BY seq, {filters.order}"
-        )
-        return rows, filters
-    finally:
-        engine.close()
+def spooled(events: Sequence[Event], folder: str, batch: int = 7) -> Spool:
+    """Events in file order as a spool, filled in small batches so that sequences cross them."""
+    spool = Spool(Path(folder), COLUMNS)
+    ordered = [event for _, event in in_file_order(events)]
+    names = ("seq", "items", "times", "feedback", "rewards")
+    table = pa.table(dict(zip(names, map(list, zip(*ordered, strict=True)), strict=True)))
+    spool.fill(table.to_batches(max_chunksize=batch))
+    return spool
+
+
+def everything(spool: Spool, name: str) -> list[Any]:
+    return [value for _, events in spool.chunks() for value in spool.read(name, events).tolist()]
+
+
+def filtered(events: Sequence[Event], rule: str, **options: Any) -> tuple[list[int], Filters]:
+    """The positions in `events` that support and length leave, and the filters."""
+    with TemporaryDirectory() as folder:
+        filters = Filters(spooled(events, folder), PrepareConfig(**options), ITEMS)
+        filters.support_and_length(rule)
+        places = [number for number, _ in in_file_order(events)]
+        return sorted(place for place, kept in zip(places, filters.keep, strict=True) if kept), filters
 
 
 def in_file_order(events: Sequence[Event]) -> list[tuple[int, Event]]:
@@ -79,38 +84,36 @@ def naive_support(
 def test_support_and_length_are_those_of_a_naive_loop(
     rule: str, events: list[Event], support: int, length: int
 ) -> None:
-    rows, filters = filtered(events, ["support_and_length"], min_item_support=support, min_length=length, filter=rule)
+    left, filters = filtered(events, rule, min_item_support=support, min_length=length)
     expected, lost = naive_support(events, support, length, repeat=rule == "k-core")
-    assert sorted(row[-1] for row in rows) == expected
+    assert left == expected
     assert {str(reason): count for reason, count in filters.dropped.items()} == lost
-    assert filters.steps[-1].interactions == len(expected)
-    assert filters.steps[-1].sequences == len({events[k][0] for k in expected})
-    assert filters.steps[-1].items == len({events[k][1] for k in expected})
+    if filters.steps:
+        assert filters.steps[-1].interactions == len(expected)
+        assert filters.steps[-1].sequences == len({events[k][0] for k in expected})
+        assert filters.steps[-1].items == len({events[k][1] for k in expected})
+    users = sorted({event[0] for event in events})
+    assert filters.lengths.tolist() == [sum(events[k][0] == user for k in expected) for user in users]
 
 
-@settings(max_examples=15, deadline=None)
-@given(EVENTS, st.integers(1, 4), st.integers(1, 4), st.sampled_from(["k-core", "single-pass"]))
-def test_the_other_rule_is_counted_without_touching_the_events(
-    events: list[Event], support: int, length: int, rule: str
-) -> None:
-    columns: dict[str, tuple[str, Sequence[Any]]] = {
-        "seq": ("INTEGER", [event[0] for event in events]),
-        "item": ("INTEGER", [event[1] for event in events]),
-    }
-    engine = engine_with("events", columns)
-    try:
-        engine.run(
-            "CREATE TABLE sequence_ids AS SELECT DISTINCT 'u' || (seq // 2) AS user, '' AS sequence, seq FROM events"
-        )
-        options: dict[str, Any] = {"min_item_support": support, "min_length": length, "filter": rule}
-        found = statistics_of_other_rule(engine, PrepareConfig(**options))
-        expected, _ = naive_support(events, support, length, repeat=rule != "k-core")
-        assert found.interactions == len(expected)
-        assert found.items == len({events[k][1] for k in expected})
-        assert found.users == len({events[k][0] // 2 for k in expected})
-        assert engine.one("SELECT count(*) FROM events") == len(events)
-    finally:
-        engine.close()
+@pytest.mark.parametrize(("rule", "other"), [("k-core", "single-pass"), ("single-pass", "k-core")])
+def test_the_other_rule_is_counted_beside_the_papers_table(rule: str, other: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pairs = list(zip((rng.zipf(1.5, 800) % 60).tolist(), (rng.zipf(1.5, 800) % 50).tolist(), strict=True))
+    log = tmp_path / "yelp_academic_dataset_review.json"
+    with log.open("w") as stream:
+        for user, item in pairs:
+            row = {"user_id": f"u{user}", "business_id": f"b{item}", "stars": 4.0, "date": "2020-01-01 00:00:00"}
+            stream.write(json.dumps(row) + "\n")
+    options: dict[str, Any] = {"format": "yelp", "dedup": "none", "min_item_support": 4, "min_length": 5}
+    data = ecoc.prepare(log, tmp_path / "out", filter=rule, split="leave-one-out", **options)
+    events = [(user, item, 0, 0, 0.0) for user, item in pairs]
+    expected, _ = naive_support(events, 4, 5, repeat=other == "k-core")
+    found = data.manifest.alternative
+    assert found is not None
+    assert found.interactions == len(expected)
+    assert found.users == len({events[k][0] for k in expected})
+    assert found.items == len({events[k][1] for k in expected})
 
 
 @pytest.mark.parametrize("ties", ["file", "item"])
@@ -118,7 +121,27 @@ def test_the_other_rule_is_counted_without_touching_the_events(
 @settings(max_examples=12, deadline=None)
 @given(EVENTS)
 def test_duplicates_are_those_of_a_naive_loop(dedup: str, ties: str, events: list[Event]) -> None:
-    rows, filters = filtered(events, ["deduplicate"], dedup=dedup, ties=ties)
+    parts = list(zip(*events, strict=True))
+    types = ("INTEGER", "INTEGER", "BIGINT", "UTINYINT", "FLOAT")
+    columns: dict[str, tuple[str, Sequence[Any]]] = {
+        name: (kind, list(part))
+        for name, kind, part in zip(("seq", "item", "time", "code", "reward"), types, parts, strict=True)
+    }
+    columns["row"] = ("BIGINT", list(range(len(events))))
+    engine = engine_with("staged", columns)
+    engine.run("CREATE VIEW events AS SELECT * FROM staged")
+    config = PrepareConfig(dedup=dedup, ties=ties)
+    staged = Staged(
+        Step(name="read", interactions=1, sequences=1, items=1), COLUMNS, 1, {}, RewardMap(names=("a",)), "s"
+    )
+    with TemporaryDirectory() as folder:
+        source = MovieLens(config, [__file__])
+        spool = Stage(engine, source, BadRows(skip=False), lambda *_: None).spool(staged, config, Path(folder))
+        owners = np.repeat(spool.owners, spool.lengths).tolist()
+        found = list(
+            zip(owners, *(everything(spool, n) for n in ("items", "times", "feedback", "rewards")), strict=True)
+        )
+    engine.close()
     order = list(enumerate(events))
     order.sort(
         key=lambda entry: (entry[1][0], entry[1][2], *((entry[0],) if ties == "file" else entry[1][1:2] + entry[1][3:]))
@@ -128,12 +151,8 @@ def test_duplicates_are_those_of_a_naive_loop(dedup: str, ties: str, events: lis
         key = {"none": number, "exact": (user, item, when, code, reward), "feedback": (user, item, code)}[dedup]
         if key not in seen:
             seen.add(key)
-            expected.append((f"u{user}", item, when, code, reward, number))
-    found = [(user, item, when, code, reward, row) for user, _, item, when, code, reward, row in rows]
-    compared = 6 if ties == "file" else 5  # by item, which of two equal rows stays is all the same
-    assert [row[:compared] for row in found] == [row[:compared] for row in expected]
-    assert sum(filters.dropped.values()) == len(events) - len(expected)
-    assert set(filters.dropped) <= {Reason.DUPLICATE}
+            expected.append((user, item, when, code, reward))
+    assert found == expected
 
 
 @pytest.mark.parametrize(("gap", "seconds"), [("1s", 1), ("3 sec", 3), ("1min", 60), ("2h", 7200), ("1d", 86_400)])
@@ -147,16 +166,21 @@ def test_pauses_split_as_a_naive_loop_does(
     moved = [
         (user, item, when * scale + jitter * (when % 2), code, reward) for user, item, when, code, reward in events
     ]
-    rows, _ = filtered(moved, ["split_at_gaps"], unit, session_gap=gap)
-    expected: dict[int, tuple[str, str]] = {}
+    assert PrepareConfig(session_gap=gap).gap_seconds == seconds
+    with TemporaryDirectory() as folder:
+        spool = spooled(moved, folder)
+        names = split_at_gaps(spool, seconds * PER_SECOND[unit])  # type: ignore[index]
+        parts = (np.repeat(values, spool.lengths).tolist() for values in (spool.owners, names))
+        found = list(zip(*parts, strict=True))
+    expected = []
     last: dict[int, int] = {}
     session: defaultdict[int, int] = defaultdict(int)
-    for number, (user, _, when, _, _) in in_file_order(moved):
+    for _, (user, _, when, _, _) in in_file_order(moved):
         if user in last and when - last[user] > seconds * ticks:
             session[user] += 1
         last[user] = when
-        expected[number] = f"u{user}", str(session[user])
-    assert {row[-1]: (row[0], row[1]) for row in rows} == expected
+        expected.append((user, session[user]))
+    assert found == expected
 
 
 def test_sequences_split_at_pauses_are_found_by_user(tmp_path: Path) -> None:
@@ -199,21 +223,27 @@ TIMES = st.lists(LONGS | st.integers(-5, 5) | st.integers(1_500_000_000, 1_500_0
 @example([-(2**63)] * 2, None)
 def test_the_time_at_a_position_is_that_of_sorted_times(times: list[int], data: st.DataObject | None) -> None:
     positions = range(len(times)) if data is None else [data.draw(st.integers(0, len(times) - 1))]
-    engine = engine_with("events", {"time": ("BIGINT", times)})
-    try:
+    with TemporaryDirectory() as folder:
+        spool = spooled([(0, 0, when, 0, 0.0) for when in times], folder)
         for position in positions:
-            assert time_at(engine, position) == sorted(times)[position]
-    finally:
-        engine.close()
+            assert time_at(spool, np.ones(len(times), dtype=np.bool_), position) == sorted(times)[position]
 
 
 @pytest.mark.parametrize("step", [1, 3, 10**9, 2**46 + 1])
 def test_the_time_at_a_position_is_exact_among_more_times_than_buckets(step: int) -> None:
     times = [((k * 7919) % 70_001 - 35_000) * step for k in range(70_001)]
-    engine = engine_with("events", {"time": ("BIGINT", times)})
-    try:
+    keep = np.arange(len(times)) % 3 > 0
+    with TemporaryDirectory() as folder:
+        spool = spooled([(0, 0, when, 0, 0.0) for when in times], folder, batch=50_000)
         ordered = sorted(times)
-        for position in (0, 1, 14_000, 35_000, 56_000, 69_999, 70_000):
-            assert time_at(engine, position) == ordered[position]
-    finally:
-        engine.close()
+        kept = [when for when, stays in zip(ordered, keep, strict=True) if stays]
+        for position in (0, 1, 14_000, 35_000, 46_666):
+            assert time_at(spool, np.ones(len(times), dtype=np.bool_), position) == ordered[position]
+            assert time_at(spool, keep, position) == kept[position]
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=4), max_size=9))
+def test_sums_of_stretches_are_those_of_a_loop(stretches: list[list[bool]]) -> None:
+    flags = np.array([flag for stretch in stretches for flag in stretch], dtype=np.bool_)
+    lengths = np.array([len(stretch) for stretch in stretches], dtype=np.int64)
+    assert sums_of(flags, lengths).tolist() == [sum(stretch) for stretch in stretches]

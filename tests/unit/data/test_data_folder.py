@@ -242,7 +242,7 @@ def test_an_interrupted_prepare_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         prepare_file(log, tmp_path / "out", progress=stop)
-    assert seen == ["reading", "numbering", "filtering", "sorting", "writing"]
+    assert seen == ["reading", "numbering", "sorting", "filtering", "writing"]
     assert left_in(tmp_path) == ["log.csv"]
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ecoc
-from ecoc.data.write import choose_validation
+from ecoc.data.split import choose_validation
 from ecoc.errors import InputError
 
 
