@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ecoc.data.vocab import Item, ItemVocab
 
 _LARGEST_MANIFEST = 8 << 20
+_CHUNK = 1 << 21  # events looked at at a time
 
 
 @dataclass(frozen=True)
@@ -130,20 +131,31 @@ class Dataset:
 
     def statistics(self) -> dict[str, Any]:
         """The shape of the data: lengths, repeats, rewards, popularity, times."""
-        lengths = np.diff(self.offsets)
-        feedback = np.bincount(self.feedback, minlength=len(self.manifest.feedback.names))
+        names = self.manifest.feedback.names
+        feedback = np.zeros(len(names), dtype=np.int64)
+        popularity = np.zeros(self.counts.items + 1, dtype=np.int64)
+        total, rewards, times = 0.0, [], []
+        for first in range(0, self.counts.interactions, _CHUNK):
+            feedback += np.bincount(self._copied("feedback", first), minlength=len(names))
+            popularity += np.bincount(self._copied("items", first), minlength=len(popularity))
+            reward, time = self._copied("rewards", first), self._copied("times", first)
+            total += float(reward.sum(dtype=np.float64))
+            rewards += [float(reward.min()), float(reward.max())]
+            times += [int(time.min()), int(time.max())]
         return {
-            "sequence_length": _quantiles(lengths),
-            "events_per_item": _quantiles(np.bincount(self.items, minlength=self.counts.items + 1)[1:]),
-            "reward": {
-                "mean": float(self.rewards.mean(dtype=np.float64)),
-                "min": float(self.rewards.min()),
-                "max": float(self.rewards.max()),
-            },
-            "feedback": {name: int(count) for name, count in zip(self.manifest.feedback.names, feedback, strict=True)},
-            "first_time": self.readable_time(int(self.times.min())),
-            "last_time": self.readable_time(int(self.times.max())),
+            "sequence_length": _quantiles(np.diff(self.offsets)),
+            "events_per_item": _quantiles(popularity[1:]),
+            "reward": {"mean": total / self.counts.interactions, "min": min(rewards), "max": max(rewards)},
+            "feedback": {name: int(count) for name, count in zip(names, feedback, strict=True)},
+            "first_time": self.readable_time(min(times)),
+            "last_time": self.readable_time(max(times)),
         }
+
+    def _copied(self, name: str, first: int) -> NDArray[Any]:
+        """A chunk of an event array, read rather than mapped: touched pages of a map count as memory used."""
+        dtype = np.dtype(ARRAYS[name])
+        offset = len(array_header(name, self.counts.interactions)) + first * dtype.itemsize
+        return np.fromfile(self.path / f"{name}.npy", dtype, count=_CHUNK, offset=offset)
 
     def readable_time(self, value: int) -> str:
         """A stored time as ISO text; as the plain number where only an order is known."""
