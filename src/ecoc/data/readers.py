@@ -6,6 +6,7 @@ A reader first learns which columns there are, is told which are wanted (`select
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +27,7 @@ SAMPLE = 1000  # rows looked at to see what a column holds
 Batches = Generator[pa.RecordBatch, None, None]
 
 
-class Reader:
+class Reader(ABC):
     """Base: which columns a file has and how a wanted one is called in SQL."""
 
     relation = "raw"
@@ -61,9 +62,9 @@ class Reader:
         values = map(_shown, first.column(f"c{self.selected.index(name)}")[:SAMPLE])
         return [(row, value) for row, value in enumerate(values) if value.strip()]
 
+    @abstractmethod
     def batches(self) -> Batches:
         """Stream the selected columns `c0 c1 …` and `row`."""
-        raise NotImplementedError
 
     def line_of(self, row: int) -> int:
         """Line number of a row, for messages."""
