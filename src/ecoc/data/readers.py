@@ -85,7 +85,8 @@ class Reader(ABC):
         return 0
 
     def report(self) -> None:
-        """Report the rows that never became part of a batch, since the last call."""
+        """Report the rows that never became part of a batch, since the last call; most readers have none."""
+        return
 
 
 def _shown(value: pa.Scalar) -> str:
