@@ -92,6 +92,7 @@ def prepare(  # noqa: PLR0913, PLR0917 - one parameter a flag
     ] = None,
     events: Annotated[int | None, typer.Option(help="world: events to generate.")] = None,
     catalogue: Annotated[int | None, typer.Option(help="world: number of items.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings; flags go before it.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other setting of the format: key=value.")] = None,
     memory: Annotated[str, typer.Option(help="Memory to stay within; larger logs work on disk.")] = "4GB",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")] = False,
@@ -105,13 +106,28 @@ def prepare(  # noqa: PLR0913, PLR0917 - one parameter a flag
     given = {
         name: value
         for name, value in locals().items()
-        if name not in {"source", "out", "format", "set_", "memory", "overwrite", "threads", "json_", "quiet", "debug"}
+        if name
+        not in {
+            "source",
+            "out",
+            "format",
+            "config",
+            "set_",
+            "memory",
+            "overwrite",
+            "threads",
+            "json_",
+            "quiet",
+            "debug",
+        }
     }
-    from ecoc.config import parse_overrides
+    from ecoc.config import load_toml, parse_overrides
     from ecoc.data.describe import page, summary
     from ecoc.data.prepare import prepare as run
 
-    options = {**{name: value for name, value in given.items() if value is not None}, **parse_overrides(set_ or [])}
+    options = load_toml(config) if config else {}
+    options |= {name: value for name, value in given.items() if value is not None}
+    options |= parse_overrides(set_ or [])
     with progress(quiet) as watch:
         data = run(
             source, out, format=format, memory=memory, threads=threads, overwrite=overwrite, progress=watch, **options

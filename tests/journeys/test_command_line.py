@@ -62,6 +62,24 @@ def test_python_and_the_command_line_give_the_same_dataset(
     assert data.checksum == answer["checksum"]
 
 
+def test_settings_come_from_a_file_and_flags_go_before_it(
+    run_ecoc: Command, write_log: Callable[..., Path], tmp_path: Path
+) -> None:
+    write_log(tmp_path / "events.csv")
+    (tmp_path / "shop.toml").write_text(
+        'user = "user"\nitem = "item"\ntime = "ts"\nfeedback = "event"\nmin_length = 9\n'
+        "[reward]\nview = 1\ncart = 2\nbuy = 3\n"
+    )
+    more = ["--config", "shop.toml", "--min-length", "3", "--set", "validation=0.2", "--json"]
+    settings = json.loads(run_ecoc("prepare", "events.csv", "-o", "data", *more).stdout)["settings"]
+    assert (settings["min_length"], settings["validation"]) == (3, 0.2)
+    assert settings["reward"] == {"view": 1, "cart": 2, "buy": 3}
+    (tmp_path / "wrong.toml").write_text("usr = 1\n")
+    wrong = run_ecoc("prepare", "events.csv", "-o", "other", "--config", "wrong.toml")
+    assert wrong.returncode == 2
+    assert "did you mean 'user'" in wrong.stderr
+
+
 def test_shuffled_rows_give_the_same_checksum_when_ties_go_by_item(
     run_ecoc: Command, write_log: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -57,8 +57,9 @@ class Delimited(Reader):
         with closing(TextFile(self.path, BadRows(skip=True), self._text.encoding).blocks()) as blocks:
             lines = self._narrowed(next(blocks)).decode().split("\n")[int(self._header) :][:SAMPLE]
         with _long_fields():
-            records = [record for record in csv.reader(lines, **self._dialect()) if len(record) == len(self.columns)]
-        return [(row, record[position]) for row, record in enumerate(records) if record[position].strip()]
+            records = [record for record in csv.reader(lines, **self._dialect()) if record]
+        whole = [(row, record) for row, record in enumerate(records) if len(record) == len(self.columns)]
+        return [(row, record[position]) for row, record in whole if record[position].strip()]
 
     def batches(self) -> Batches:
         """Stream rows; ragged ones go to the bad rows."""

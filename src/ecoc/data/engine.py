@@ -56,26 +56,23 @@ class Engine:
         except duckdb.Error as error:
             raise _translated(error) from error
 
-    def feed(self, batches: Iterator[pa.RecordBatch], sql: str) -> int:
-        """Execute `sql` with `batches` as the view `raw`; returns how many batches there were.
+    def feed(self, batches: Iterator[pa.RecordBatch], sql: str) -> None:
+        """Execute `sql` with `batches` as the view `raw`; nothing happens if there is none.
 
         An error in the iterator comes out as it was raised, not as the engine's report of it.
         """
         raised: list[BaseException] = []
-        count = itertools.count()
 
         def guarded() -> Iterator[pa.RecordBatch]:
             try:
-                for batch in batches:
-                    next(count)
-                    yield batch
+                yield from batches
             except BaseException as error:
                 raised.append(error)
                 raise
 
         first = next(batches, None)
         if first is None:
-            return 0
+            return
         batches = itertools.chain([first], batches)
         self._connection.register("raw", pa.RecordBatchReader.from_batches(first.schema, guarded()))
         try:
@@ -86,7 +83,6 @@ class Engine:
             raise _translated(error) from error
         finally:
             self._connection.unregister("raw")
-        return next(count)
 
     def close(self) -> None:
         """Close the database."""

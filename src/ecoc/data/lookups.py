@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from ecoc.data.cells import literal
 from ecoc.data.engine import Engine
 from ecoc.data.readers import Reader
 
@@ -23,7 +24,7 @@ def read_lookup(
     reader.select([name for name in (item, title, price, category, *flags) if name is not None])
     category_sql = reader.cell(category).text if category else "NULL"
     if flags:
-        marked = ", ".join(f"CASE WHEN {reader.cell(flag).text} = '1' THEN '{_quoted(flag)}' END" for flag in flags)
+        marked = ", ".join(f"CASE WHEN {reader.cell(flag).text} = '1' THEN {literal(flag)} END" for flag in flags)
         category_sql = f"array_to_string(list_filter([{marked}], lambda name: name IS NOT NULL), '|')"
     engine = Engine()
     try:
@@ -54,7 +55,7 @@ def latest_property(readers: Sequence[Reader], *, item: str, name: str, part: st
             engine.feed(
                 reader.batches(),
                 f"INSERT INTO found SELECT {reader.cell(item).text}, {reader.cell('timestamp').integer},"
-                f" {reader.cell('value').text} FROM raw WHERE {reader.cell('property').text} = '{_quoted(name)}'",
+                f" {reader.cell('value').text} FROM raw WHERE {reader.cell('property').text} = {literal(name)}",
             )
             reader.report()
         columns = ", ".join(
@@ -69,7 +70,3 @@ def latest_property(readers: Sequence[Reader], *, item: str, name: str, part: st
 def _table(engine: Engine, sql: str) -> pa.Table:
     batches = list(engine.stream(sql + " ORDER BY item"))
     return pa.Table.from_batches(batches).cast(SCHEMA) if batches else SCHEMA.empty_table()
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")

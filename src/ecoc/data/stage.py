@@ -45,7 +45,7 @@ class Staged:
 
 
 class Stage:
-    """Fills the tables `staged` and `events` of an engine from a source."""
+    """Reads a source into the table `staged` of an engine, numbers its ids, and sorts its events into a spool."""
 
     def __init__(self, engine: Engine, source: Source, bad: BadRows, progress: Progress) -> None:
         self._engine = engine
@@ -91,18 +91,16 @@ class Stage:
         )
         insert = f"INSERT INTO staged {_select(reader, fields, self._has, self._base)}"
         batches = reader.batches()
-        largest = -1
         for first in batches:
             start = self._base + first.column("row")[0].as_py() if first.num_rows else self._base
             self._engine.feed(_slab(first, batches), insert)
             reader.report()
             self._look(reader, fields, start)
             self._bad.settle()
-            largest = max(largest, self._engine.one("SELECT coalesce(max(row), -1) FROM staged"))
             self._progress("reading", bytes_before + reader.bytes_read, self._source.size)
         reader.report()
         self._bad.settle()
-        self._base = max(self._base, largest + 1)
+        self._base = max(self._base, self._engine.one("SELECT coalesce(max(row), -1) FROM staged") + 1)
 
     def _look(self, reader: Reader, fields: Fields, start: int) -> None:
         """Refuse, or list, what went wrong in the rows since `start`, in file order."""
