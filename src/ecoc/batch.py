@@ -1,0 +1,41 @@
+"""History and Batch: what encoders read and methods learn from, as tensors with shapes."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ecoc.schema import PAD
+
+
+@dataclass(frozen=True)
+class History:
+    """What users did so far, one row a user, oldest first, padded on the right."""
+
+    items: Tensor  # [B, L] int64; PAD after the end
+    feedback: Tensor | None = None  # [B, L] int64; feedback code + 1, 0 unknown or padding
+    users: Tensor | None = None  # [B] int64; 1..n of the training sequences, 0 unknown
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of items in each row, [B]."""
+        return (self.items != PAD).sum(1)
+
+    def rows(self, index: Tensor) -> "History":
+        """The chosen rows."""
+        feedback = None if self.feedback is None else self.feedback[index]
+        return History(self.items[index], feedback, None if self.users is None else self.users[index])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows of logged sequences: at each position, what came next and what it was worth."""
+
+    history: History
+    target: Tensor  # [B, L] int64; the item that followed, PAD where there is no transition to learn from
+    reward: Tensor  # [B, L] float32; worth of the target
+    done: Tensor  # [B, L] float32; 1 where the target ended its sequence
+
+    @property
+    def transitions(self) -> int:
+        """How many positions have a target."""
+        return int((self.target != PAD).sum())

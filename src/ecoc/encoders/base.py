@@ -1,0 +1,138 @@
+"""Encoder: item vectors of a history -> the preference vector after every position."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from ecoc.batch import Batch, History
+from ecoc.config import Config
+from ecoc.encoders.dropout import Dropout
+from ecoc.schema import PAD
+
+
+class EncoderConfig(Config):
+    """What every encoder can be told."""
+
+    dim: int = Field(64, gt=0, le=4096, description="width d of item embeddings and preference vectors")
+    length: int = Field(50, gt=0, le=4096, description="most recent items of a history that are read")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of embedding cells dropped in training")
+    scale: bool = Field(True, description="multiply item embeddings by the root of dim on the way in")
+    feedback: bool = Field(False, description="add an embedding of the feedback to each item of the history")
+
+
+@dataclass(frozen=True)
+class Dims:
+    """Sizes an encoder takes from the data."""
+
+    items: int
+    users: int = 0
+    feedback: int = 0
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The training sequences, for an encoder that looks at all of them: k is `items[offsets[k]:offsets[k + 1]]`."""
+
+    items: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Imitation:
+    """What an encoder is asked to predict in training: states, the items they should point at, losses of its own."""
+
+    states: Tensor  # [N, d]
+    target: Tensor  # [N]
+    extra: dict[str, Tensor] = field(default_factory=dict)  # name -> loss, already weighted
+
+
+class Encoder(nn.Module, ABC):
+    """Base of every encoder. The policy owns the item table and passes `items(table)`, [V, d], to each call.
+
+    `forward` gives the state after every position; position t depends on items 0..t only. Rows are padded on the right,
+    so a causal encoder never sees padding; what it returns at padded positions is never used.
+    """
+
+    class Config(EncoderConfig):
+        """Settings of the encoder."""
+
+    transforms_items: ClassVar[bool] = False
+    """Whether `items` does more than return the table: then a step touches every row of it."""
+
+    def __init__(self, config: EncoderConfig, dims: Dims) -> None:
+        super().__init__()
+        self.dims = dims
+        self.dim, self.length = config.dim, config.length
+        self.scale = config.dim**0.5 if config.scale else 1.0
+        self.dropout = Dropout(config.dropout)
+        self.feedback = nn.Embedding(dims.feedback + 1, config.dim, padding_idx=0) if config.feedback else None
+        if self.feedback is not None:
+            nn.init.zeros_(self.feedback.weight)
+        self.sparse = False  # whether look-ups leave row-sparse gradients on the item table
+
+    @abstractmethod
+    def forward(self, embedded: Tensor, history: History) -> Tensor:
+        """Embedded history [B, L, d] -> state after each position [B, L, d]."""
+
+    def last(self, embedded: Tensor, history: History) -> Tensor:
+        """State after the whole history, [B, d]; no row is empty. Overridden where it is cheaper than all positions."""
+        return at(self(embedded, history), history.lengths - 1)
+
+    def embed(self, items: Tensor, history: History) -> Tensor:
+        """Look up, scale and drop: item vectors [V, d] -> [B, L, d]."""
+        return self.dropout(self.look_up(items, history))
+
+    def look_up(self, items: Tensor, history: History) -> Tensor:
+        """Item vectors of a history, scaled, with feedback if it is read: [B, L, d]; zero at padding."""
+        found = nn.functional.embedding(history.items, items, padding_idx=PAD, sparse=self.sparse)
+        found = found * self.scale if self.scale != 1.0 else found
+        if self.feedback is not None and history.feedback is not None:
+            found = found + self.feedback(history.feedback)
+        return found
+
+    def items(self, table: Tensor) -> Tensor:
+        """The item vectors that enter histories and scores: the table itself unless an encoder transforms it."""
+        return table
+
+    def imitate(self, items: Tensor, batch: Batch) -> Imitation:
+        """States and the items to predict from them: by default, each position predicts its successor."""
+        wanted = batch.target != PAD
+        states = self(self.embed(items, batch.history), batch.history)
+        return Imitation(states[wanted], batch.target[wanted])
+
+    def learn(self, sessions: Sessions) -> None:
+        """Take fixed statistics of the training sequences into buffers, before the first step."""
+
+
+def at(states: Tensor, index: Tensor) -> Tensor:
+    """Row `index[b]` of each sequence: [B, L, d], [B] -> [B, d]."""
+    return states.gather(1, index.view(-1, 1, 1).expand(-1, 1, states.shape[-1])).squeeze(1)
+
+
+def prefixes(history: History) -> History:
+    """Every prefix as a row of its own: [B, L] -> [B * L, L]; row b * L + t holds items 0..t of row b."""
+    count, length = history.items.shape
+    steps = torch.arange(length, device=history.items.device)
+    kept = (steps[None, :] <= steps[:, None]).expand(count, length, length).reshape(-1, length)
+
+    def spread(values: Tensor) -> Tensor:
+        return values.repeat_interleave(length, 0) * kept
+
+    return History(
+        spread(history.items),
+        None if history.feedback is None else spread(history.feedback),
+        None if history.users is None else history.users.repeat_interleave(length, 0),
+    )
+
+
+def mlp(width: int, hidden: int, out: int) -> nn.Sequential:
+    """Two linear layers with a ReLU between; one layer if `hidden` is 0."""
+    if hidden == 0:
+        return nn.Sequential(nn.Linear(width, out))
+    return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out))
