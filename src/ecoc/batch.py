@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ecoc.schema import PAD
@@ -24,6 +26,14 @@ class History:
         """The chosen rows."""
         feedback = None if self.feedback is None else self.feedback[index]
         return History(self.items[index], feedback, None if self.users is None else self.users[index])
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The training sequences, for what looks at all of them at once: k is `items[offsets[k]:offsets[k + 1]]`."""
+
+    items: NDArray[np.int64]
+    offsets: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ecoc.console import Terminated, listen_for_sigterm, progress
-from ecoc.errors import EcocError
+from ecoc.console import listen_for_sigterm, progress
+from ecoc.errors import EcocError, Terminated
 
 app = typer.Typer(
     add_completion=True,

@@ -6,18 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
 
-
-class Watcher(Protocol):
-    """Is told a stage's name, how much is done and how much there is (0 if unknown)."""
-
-    def __call__(self, stage: str, done: float, total: float, /) -> None:
-        """Take note."""
-
-
-class Terminated(BaseException):
-    """SIGTERM, raised like KeyboardInterrupt so that everything cleans up after itself."""
+from ecoc.errors import Terminated
+from ecoc.watch import Watcher, unwatched
 
 
 def listen_for_sigterm() -> None:
@@ -34,7 +25,7 @@ def listen_for_sigterm() -> None:
 def progress(quiet: bool) -> Iterator[Watcher]:
     """A bar with share and time left on a terminal, a line a stage elsewhere, nothing if quiet."""
     if quiet:
-        yield lambda stage, done, total: None
+        yield unwatched
     elif sys.stderr.isatty():
         yield from _bar()
     else:
@@ -46,35 +37,38 @@ def _bar() -> Iterator[Watcher]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")
-    with Progress(
-        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task("", total=None)
+    times = TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}")
+    with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, note="")
         current = ""
 
-        def watch(stage: str, done: float, total: float) -> None:
+        def watch(stage: str, done: float, total: float, /, note: str = "") -> None:
             nonlocal current
             if stage != current:
                 bar.reset(task, description=stage)
                 current = stage
-            bar.update(task, completed=done, total=total or None)
+            bar.update(task, completed=done, total=total or None, note=note)
 
         yield watch
 
 
 class _Lines:
-    """Plain lines: each stage when it begins, and a share every few seconds."""
+    """Plain lines: each stage when it begins, and every few seconds the share done, the time left and a note."""
 
     _EVERY = 5.0
 
     def __init__(self) -> None:
         self._stage = ""
-        self._last = 0.0
+        self._began = self._last = 0.0
 
-    def __call__(self, stage: str, done: float, total: float, /) -> None:
+    def __call__(self, stage: str, done: float, total: float, /, note: str = "") -> None:
         now = time.monotonic()
-        if stage == self._stage and now - self._last < self._EVERY:
+        if stage != self._stage:
+            self._began = now
+        elif now - self._last < self._EVERY:
             return
         share = f" {done / total:.0%}" if total and done else ""
-        print(f"{stage}{share}", file=sys.stderr, flush=True)
+        left = (now - self._began) * (total - done) / done if share and now - self._began > 1 else 0.0
+        eta = f", {left // 60:.0f}:{left % 60:02.0f} left" if left else ""
+        print(f"{stage}{share}{eta}{', ' * bool(note)}{note}", file=sys.stderr, flush=True)
         self._stage, self._last = stage, now

@@ -8,6 +8,7 @@ from typing import Any
 
 from ecoc.data.describe import page, summary
 from ecoc.data.prepare import prepare
+from ecoc.watch import Watcher
 from ecoc.world import POLICIES, Market, MarketConfig, evaluate
 
 _ABOUT = {
@@ -27,7 +28,7 @@ def demo(
     seed: int = 0,
     threads: int | None = None,
     say: Callable[[str], None] = lambda text: None,
-    progress: Callable[[str, float, float], None] | None = None,
+    progress: Watcher | None = None,
 ) -> dict[str, Any]:
     """Run the demo into folder `out`; `say` is given each paragraph as it becomes known."""
     started = time.perf_counter()

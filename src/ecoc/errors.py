@@ -34,6 +34,10 @@ class ResourceError(EcocError):
     exit_code = 5
 
 
+class Terminated(BaseException):
+    """SIGTERM, raised like KeyboardInterrupt so that everything cleans up after itself."""
+
+
 _LONGEST_NAME = 60
 
 

@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 from ecoc.data.badrows import BadRows
 from ecoc.data.engine import Engine
 from ecoc.data.filters import Filters, split_at_gaps
-from ecoc.data.folder import new_folder, parse_bytes
 from ecoc.data.sequences import Dataset, is_dataset, open_data
 from ecoc.data.sources import SOURCES
 from ecoc.data.sources.base import PrepareConfig, Source
 from ecoc.data.split import split
 from ecoc.data.spool import Spool
-from ecoc.data.stage import Progress, Stage
+from ecoc.data.stage import Stage
 from ecoc.data.times import PER_SECOND
 from ecoc.data.write import StoreWriter
 from ecoc.errors import InputError
+from ecoc.folder import new_folder, parse_bytes
 from ecoc.schema import MANIFEST, PROVENANCE, Manifest, Reason, Statistics, Step, TimeUnit, json_bytes
+from ecoc.watch import Watcher, unwatched
 
 _PATHS = {"items"}  # settings that name files: part of the provenance, not of the data
 _LEAST_MEMORY = 256 << 20  # with less the engine has nothing to work with
@@ -38,7 +39,7 @@ def prepare(
     memory: str = "4GB",
     threads: int | None = None,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Watcher | None = None,
     **options: Any,
 ) -> Dataset:
     """Turn a raw log into a prepared dataset and open it.
@@ -68,7 +69,7 @@ def prepare(
         cores = threads or len(os.sched_getaffinity(0))
         engine = Engine(scratch, limit, cores, on_disk=opened.table_size > limit // 3)
         try:
-            _Preparation(name, opened, config, engine, folder, progress or _silent).run()
+            _Preparation(name, opened, config, engine, folder, progress or unwatched).run()
         finally:
             engine.close()
         shutil.rmtree(scratch)
@@ -79,7 +80,7 @@ class _Preparation:
     """One run of prepare, step by step."""
 
     def __init__(
-        self, name: str, source: Source, config: PrepareConfig, engine: Engine, folder: Path, progress: Progress
+        self, name: str, source: Source, config: PrepareConfig, engine: Engine, folder: Path, progress: Watcher
     ) -> None:
         self._name = name
         self._source = source
@@ -194,7 +195,3 @@ class _Preparation:
 
 def _listed(dropped: dict[Reason, int]) -> str:
     return ", ".join(f"{reason} {rows}" for reason, rows in dropped.items()) or "none"
-
-
-def _silent(stage: str, done: float, total: float) -> None:
-    """Progress that nobody watches."""

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from ecoc.data.folder import file_sha256
 from ecoc.data.times import PER_SECOND
 from ecoc.errors import ArtifactError, InputError
+from ecoc.folder import file_sha256
 from ecoc.schema import ARRAYS, FILES, FORMAT, FORMAT_VERSION, ITEMS, MANIFEST, PROVENANCE, SEQUENCES, Counts, Manifest
 
 if TYPE_CHECKING:

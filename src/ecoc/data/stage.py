@@ -1,7 +1,7 @@
 """Stage: raw files -> the table `staged`, typed, every row with its fate; then sorted events with numbers for ids."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from ecoc.data.spool import Spool
 from ecoc.data.times import unit_of
 from ecoc.errors import InputError
 from ecoc.schema import GREATEST_REWARD, Reason, RewardMap, Step, TimeUnit
+from ecoc.watch import Watcher
 
-Progress = Callable[[str, float, float], None]
 """Called with a stage's name, how much is done and how much there is (0 if unknown)."""
 
 _SLAB = 1 << 21  # rows between two looks at what went wrong
@@ -47,7 +47,7 @@ class Staged:
 class Stage:
     """Reads a source into the table `staged` of an engine, numbers its ids, and sorts its events into a spool."""
 
-    def __init__(self, engine: Engine, source: Source, bad: BadRows, progress: Progress) -> None:
+    def __init__(self, engine: Engine, source: Source, bad: BadRows, progress: Watcher) -> None:
         self._engine = engine
         self._source = source
         self._bad = bad

@@ -62,6 +62,11 @@ class ItemVocab:
         found: list[str] = self._ids.take(pa.array(indices.astype(np.int64) - 1)).to_pylist()
         return found
 
+    def popularity(self) -> np.ndarray:
+        """Share of the learnt events of each index, 0 for padding; [n + 1] float32."""
+        counts = self._table.column("train_count").to_numpy().astype(np.float64)
+        return np.concatenate([[0.0], counts / max(counts.sum(), 1.0)]).astype(np.float32)
+
     def item(self, item: str) -> Item:
         """Everything known of one item."""
         index = self.find(item)

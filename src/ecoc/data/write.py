@@ -17,11 +17,11 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ecoc.data.engine import Engine
-from ecoc.data.folder import file_sha256
 from ecoc.data.lookups import SCHEMA as LOOKUP
 from ecoc.data.sequences import array_header
 from ecoc.data.split import Split
 from ecoc.data.spool import Spool, offsets_of, sums_of
+from ecoc.folder import file_sha256
 from ecoc.schema import ARRAYS, FILES, ITEMS, PAD, SEQUENCES, Counts, FileRecord, RewardMap
 
 _EVENT_ARRAYS = ("items", "feedback", "rewards", "times")

@@ -1,9 +1,9 @@
 """Encoders: history -> preference vector. One file and one line here make a new one."""
 
-from ecoc.encoders.base import Dims, Encoder, EncoderConfig, Imitation, Sessions
+from ecoc.encoders.base import Dims, Encoder, EncoderConfig, Imitation
 from ecoc.encoders.sasrec import SASRec
 from ecoc.registry import Registry
 
-__all__ = ["ENCODERS", "Dims", "Encoder", "EncoderConfig", "Imitation", "Sessions"]
+__all__ = ["ENCODERS", "Dims", "Encoder", "EncoderConfig", "Imitation"]
 
 ENCODERS: Registry[Encoder] = Registry("encoder", {"sasrec": SASRec})

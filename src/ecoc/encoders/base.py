@@ -4,13 +4,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, History
+from ecoc.batch import Batch, History, Sessions
 from ecoc.config import Config
 from ecoc.encoders.dropout import Dropout
 from ecoc.schema import PAD
@@ -23,6 +21,7 @@ class EncoderConfig(Config):
     length: int = Field(50, gt=0, le=4096, description="most recent items of a history that are read")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of embedding cells dropped in training")
     scale: bool = Field(True, description="multiply item embeddings by the root of dim on the way in")
+    init: float = Field(0.05, gt=0, description="standard deviation of the item embeddings at the start")
     feedback: bool = Field(False, description="add an embedding of the feedback to each item of the history")
 
 
@@ -33,14 +32,6 @@ class Dims:
     items: int
     users: int = 0
     feedback: int = 0
-
-
-@dataclass(frozen=True)
-class Sessions:
-    """The training sequences, for an encoder that looks at all of them: k is `items[offsets[k]:offsets[k + 1]]`."""
-
-    items: NDArray[np.int64]
-    offsets: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def test_a_line_number_off_by_one_is_caught(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_folder_left_behind_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ecoc.data.folder.shutil.rmtree", lambda path, ignore_errors=False: None)
+    monkeypatch.setattr("ecoc.folder.shutil.rmtree", lambda path, ignore_errors=False: None)
     with pytest.raises(AssertionError, match="partial"):
         _judge(BY_NAME["short row"], tmp_path)
 

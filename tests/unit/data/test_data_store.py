@@ -13,7 +13,7 @@ import pytest
 from data_case import prepare_file, write_log
 
 import ecoc
-from ecoc.data.folder import file_sha256
+from ecoc.folder import file_sha256
 from ecoc.errors import ArtifactError, InputError
 from ecoc.schema import ARRAYS, PAD, json_bytes
 

@@ -40,7 +40,7 @@ def new_folder(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{target.parent}: {error.strerror}; choose another output folder") from None
-    with _lock(target):
+    with lock(target):
         _clean_up(target)
         scratch = target.parent / f".{target.name}.partial-{os.getpid()}"
         try:
@@ -80,7 +80,7 @@ def _check_target(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
 
 
 @contextmanager
-def _lock(target: Path) -> Iterator[None]:
+def lock(target: Path) -> Iterator[None]:
     """Hold the lock beside `target`; a second writer is told who holds it."""
     path = target.parent / f".{target.name}.lock"
     with path.open("a+") as stream:

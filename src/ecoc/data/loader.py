@@ -1,0 +1,187 @@
+"""Batches of a prepared dataset: windows to learn from, a function of seed and step; histories to judge by."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ecoc.batch import Batch, History, Sessions
+from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
+from ecoc.schema import PAD
+
+Mode = Literal["random", "tile", "prefix"]
+Ints = NDArray[np.int64]
+
+_BUCKET = 50  # batches whose windows are sorted by length together
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The windows of an epoch, in batch order."""
+
+    first: Ints  # event each window begins with
+    size: Ints  # its events, the last of which is only a target
+    sequence: Ints
+
+
+class Windows:
+    """Training windows of at most `length` + 1 events.
+
+    `random`: one window a sequence and epoch, at a random place. `tile`: windows side by side from the end of each
+    sequence back, so every event but the first is a target exactly once an epoch. `prefix`: one window an event,
+    and only its last event is a target, as most published code trains.
+    """
+
+    def __init__(
+        self, data: Dataset, length: int, *, batch: int, targets: int, mode: Mode, min_history: int, seed: int
+    ) -> None:
+        self.data, self.length, self.mode, self.min_history, self.seed = data, length, mode, min_history, seed
+        lengths = np.asarray(data.train_lengths)
+        self._sequences = np.flatnonzero(~np.asarray(data.is_validation) & (lengths > min_history))
+        if not len(self._sequences):
+            raise InputError(
+                f"{data.path}: no training sequence has more than {min_history} events, so there is nothing to learn"
+            )
+        self._firsts = np.asarray(data.offsets)[self._sequences]
+        self._lengths = lengths[self._sequences]
+        self._fixed = None if mode == "random" else (self._tiles() if mode == "tile" else self._prefixes())
+        plan = self._fixed or self._random(np.random.default_rng(0))
+        self.windows = len(plan.first)
+        self.targets = self._targets(plan)
+        self.batch = batch or int(np.clip(round(targets * self.windows / self.targets), 1, self.windows))
+        self.steps = -(-self.windows // self.batch)
+        self._epoch, self._batches = -1, plan
+
+    def _targets(self, plan: _Plan) -> int:
+        """Transitions of an epoch."""
+        if self.mode == "prefix":
+            return len(plan.first)
+        skipped = np.maximum(0, self.min_history - 1 - (plan.first - np.asarray(self.data.offsets)[plan.sequence]))
+        return int(np.maximum(plan.size - 1 - skipped, 0).sum())
+
+    def _random(self, random: np.random.Generator) -> _Plan:
+        size = np.minimum(self._lengths, self.length + 1)
+        first = self._firsts + random.integers(0, self._lengths - size + 1)
+        return _Plan(first, size, self._sequences)
+
+    def _tiles(self) -> _Plan:
+        counts = -(-(self._lengths - 1) // self.length)
+        row = np.repeat(np.arange(len(counts)), counts)
+        number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 is the last window
+        stop = self._lengths[row] - number * self.length
+        size = np.minimum(stop, self.length + 1)
+        return _Plan(self._firsts[row] + stop - size, size, self._sequences[row])
+
+    def _prefixes(self) -> _Plan:
+        counts = self._lengths - self.min_history
+        row = np.repeat(np.arange(len(counts)), counts)
+        stop = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + self.min_history + 1
+        size = np.minimum(stop, self.length + 1)
+        return _Plan(self._firsts[row] + stop - size, size, self._sequences[row])
+
+    def _shuffled(self, epoch: int) -> _Plan:
+        """An epoch's windows: shuffled, then of like length together so that little is padded, then shuffled again."""
+        random = np.random.default_rng([self.seed, epoch])
+        plan = self._fixed or self._random(random)
+        order = random.permutation(len(plan.first))
+        group = np.arange(len(order)) // (_BUCKET * self.batch)
+        order = order[np.lexsort((plan.size[order], group))]
+        whole = len(order) // self.batch * self.batch
+        batches = order[:whole].reshape(-1, self.batch)
+        order = np.concatenate([random.permutation(batches).reshape(-1), order[whole:]])
+        return _Plan(plan.first[order], plan.size[order], plan.sequence[order])
+
+    def __getitem__(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 over all epochs."""
+        epoch, number = divmod(step, self.steps)
+        if epoch != self._epoch:
+            self._epoch, self._batches = epoch, self._shuffled(epoch)
+        rows = slice(number * self.batch, (number + 1) * self.batch)
+        first, size, sequence = (
+            part[rows] for part in (self._batches.first, self._batches.size, self._batches.sequence)
+        )
+        return self._read(first, size, sequence)
+
+    def _read(self, first: Ints, size: Ints, sequence: Ints) -> Batch:
+        data, steps = self.data, np.arange(size.max())
+        inside = steps < size[:, None]  # [B, L + 1]
+        events = np.where(inside, first[:, None] + steps, 0)
+        items = np.where(inside, data.items[events], PAD).astype(np.int64)
+        is_input = inside[:, 1:]  # an event is read if another follows it in the window
+        place = events[:, 1:] - np.asarray(data.offsets)[sequence][:, None]  # of the target in its sequence
+        wanted = is_input & (place >= self.min_history)
+        if self.mode == "prefix":
+            wanted &= steps[1:] == size[:, None] - 1
+        history = History(
+            torch.from_numpy(np.where(is_input, items[:, :-1], PAD)),
+            torch.from_numpy(np.where(is_input, data.feedback[events[:, :-1]].astype(np.int64) + 1, 0)),
+            torch.from_numpy(sequence + 1),
+        )
+        is_last = events[:, 1:] == np.asarray(data.offsets)[sequence + 1][:, None] - 1
+        return Batch(
+            history,
+            torch.from_numpy(np.where(wanted, items[:, 1:], PAD)),
+            torch.from_numpy(np.where(wanted, data.rewards[events[:, 1:]], np.float32(0))),
+            torch.from_numpy((wanted & is_last).astype(np.float32)),
+        )
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Events to predict, each from everything its user did before."""
+
+    event: Ints
+    sequence: Ints
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+    def part(self, rows: slice | Ints) -> "Cases":
+        """Some of the cases."""
+        return Cases(self.event[rows], self.sequence[rows])
+
+
+def open_cases(data: Dataset, split: Literal["test", "validation"], *, min_history: int, most: int, seed: int) -> Cases:
+    """Every event of a split with enough history; a seeded sample of them if there are more than `most` (0: all)."""
+    offsets, trained = np.asarray(data.offsets), np.asarray(data.train_lengths)
+    if split == "test":
+        first, stop = offsets[:-1] + np.maximum(trained, min_history), offsets[1:]
+    else:
+        held_out = np.asarray(data.is_validation)
+        first = offsets[:-1] + min_history
+        stop = np.where(held_out, offsets[:-1] + trained, first)
+    counts = np.maximum(stop - first, 0)
+    sequence = np.repeat(np.arange(len(counts)), counts)
+    event = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts) + first[sequence]
+    cases = Cases(event, sequence)
+    if most and len(cases) > most:
+        cases = cases.part(np.sort(np.random.default_rng(seed).permutation(len(cases))[:most]))
+    return cases
+
+
+def histories(data: Dataset, cases: Cases, length: int) -> History:
+    """The last `length` events before each case; a user who was learnt from keeps a number, others are unknown."""
+    offsets = np.asarray(data.offsets)
+    past = np.minimum(cases.event - offsets[cases.sequence], length)
+    steps = np.arange(past.max() if len(past) else 0)
+    inside = steps < past[:, None]
+    events = np.where(inside, (cases.event - past)[:, None] + steps, 0)
+    learnt = (np.asarray(data.train_lengths)[cases.sequence] > 0) & ~np.asarray(data.is_validation)[cases.sequence]
+    return History(
+        torch.from_numpy(np.where(inside, data.items[events], PAD).astype(np.int64)),
+        torch.from_numpy(np.where(inside, data.feedback[events].astype(np.int64) + 1, 0)),
+        torch.from_numpy(np.where(learnt, cases.sequence + 1, 0)),
+    )
+
+
+def open_sessions(data: Dataset) -> Sessions:
+    """Everything there is to learn from: the training part of each sequence that is not held out."""
+    kept = np.where(np.asarray(data.is_validation), 0, np.asarray(data.train_lengths))
+    sequence = np.flatnonzero(kept)
+    counts = kept[sequence]
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    event = np.arange(offsets[-1]) + np.repeat(np.asarray(data.offsets)[sequence] - offsets[:-1], counts)
+    return Sessions(np.asarray(data.items[event], np.int64), offsets)

@@ -1,0 +1,1 @@
+"""Judging: rank metrics, intervals, paired comparison."""

@@ -1,0 +1,147 @@
+"""Methods that need no training and stand in every table: popular, recent, markov.
+
+All rank by counts; where an item has none of its own, popularity decides, as anyone would fill up a list.
+"""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ecoc.batch import Batch, History, Sessions
+from ecoc.methods.base import Loss, Method, MethodConfig, Parts
+from ecoc.policy import Policy
+from ecoc.schema import PAD
+
+
+class CountedPolicy(Policy):
+    """score = whole number of a row's own + the item's share of all events, which is below one."""
+
+    def __init__(self, items: int, length: int) -> None:
+        super().__init__()
+        self.items, self.length = items, length
+        self.share: Tensor
+        self.register_buffer("share", torch.zeros(items + 1))
+
+    def learn(self, sessions: Sessions) -> None:
+        """Count."""
+        counts = np.bincount(sessions.items, minlength=self.items + 1)
+        self.share = torch.from_numpy((counts / (counts.sum() + 1)).astype(np.float32))
+
+    @abstractmethod
+    def own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, item and count of everything that has a count of its own; each pair once."""
+
+    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
+        row, item, count = self.own(query)
+        inside = (item >= first) & (item < last)
+        result = self.share[first:last].repeat(len(query), 1)
+        result[row[inside], item[inside] - first] += count[inside]
+        return result
+
+    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        row, item, count = self.own(query)
+        key, order = (row * (self.items + 1) + item).sort()
+        wanted = torch.arange(len(query))[:, None] * (self.items + 1) + items
+        place = torch.searchsorted(key, wanted).clamp(max=max(len(key) - 1, 0))
+        result = self.share[items]
+        if len(key):
+            result = result + count[order][place] * (key[place] == wanted)
+        return result, torch.zeros_like(result)
+
+    def vectors(self) -> None:
+        return None
+
+
+class PopularPolicy(CountedPolicy):
+    """The same list for everyone."""
+
+    def query(self, history: History) -> Tensor:
+        return torch.zeros(len(history.items), 1)
+
+    def own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        none = torch.zeros(0, dtype=torch.int64)
+        return none, none, none.float()
+
+
+class RecentPolicy(CountedPolicy):
+    """A user's own items, the latest first."""
+
+    def query(self, history: History) -> Tensor:
+        return history.items
+
+    def own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        again = (query[:, :, None] == query[:, None, :]).triu(1).any(2)  # the item comes again later
+        row, place = ((query != PAD) & ~again).nonzero(as_tuple=True)
+        return row, query[row, place], place.float() + 1
+
+
+class MarkovPolicy(CountedPolicy):
+    """What came next most often after the last item."""
+
+    def __init__(self, items: int, length: int) -> None:
+        super().__init__(items, length)
+        self.starts: Tensor
+        self.followers: Tensor
+        self.times: Tensor
+        self.register_buffer("starts", torch.zeros(items + 2, dtype=torch.int64))
+        self.register_buffer("followers", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("times", torch.zeros(0))
+
+    def learn(self, sessions: Sessions) -> None:
+        super().learn(sessions)
+        inside = np.ones(max(len(sessions.items) - 1, 0), bool)
+        inside[sessions.offsets[1:-1] - 1] = False  # pairs across two sequences
+        pair = sessions.items[:-1][inside] * (self.items + 1) + sessions.items[1:][inside]
+        pair, times = np.unique(pair, return_counts=True)
+        item, follower = np.divmod(pair, self.items + 1)
+        self.starts = torch.from_numpy(np.searchsorted(item, np.arange(self.items + 2)))
+        self.followers, self.times = torch.from_numpy(follower), torch.from_numpy(times.astype(np.float32))
+
+    def query(self, history: History) -> Tensor:
+        return history.items.gather(1, history.lengths[:, None] - 1)
+
+    def own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first = self.starts[query.squeeze(1)]
+        counts = self.starts[query.squeeze(1) + 1] - first
+        row = torch.arange(len(query)).repeat_interleave(counts)
+        place = torch.arange(len(row)) + (first - counts.cumsum(0) + counts)[row]
+        return row, self.followers[place], self.times[place]
+
+
+class Untrained(Method):
+    """Base: counting is all that happens."""
+
+    is_trained: ClassVar[bool] = False
+    kind: ClassVar[type[CountedPolicy]]
+    policy: CountedPolicy
+
+    def __init__(self, config: MethodConfig, parts: Parts) -> None:
+        super().__init__(config, parts)
+        self.policy = self.kind(parts.dims.items, parts.encoder.length)
+
+    def learn(self, sessions: Sessions) -> None:
+        self.policy.learn(sessions)
+
+    def loss(self, batch: Batch) -> Loss:
+        raise TypeError("an untrained method has no loss")
+
+
+class Popular(Untrained):
+    """Most popular items."""
+
+    kind = PopularPolicy
+
+
+class Recent(Untrained):
+    """The user's own history, latest first."""
+
+    kind = RecentPolicy
+
+
+class Markov(Untrained):
+    """Item-to-item counts."""
+
+    kind = MarkovPolicy

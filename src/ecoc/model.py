@@ -1,0 +1,227 @@
+"""Model: a trained policy with outside item ids, ready to recommend. `load` opens it from a run folder."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ecoc import ranking
+from ecoc.batch import History
+from ecoc.data.vocab import ItemVocab
+from ecoc.encoders import ENCODERS, Dims
+from ecoc.errors import ArtifactError, InputError, did_you_mean
+from ecoc.methods import METHODS, Method, Parts
+from ecoc.methods.untrained import PopularPolicy
+from ecoc.policy import Policy, load_weights
+from ecoc.run import ITEMS, Run, RunConfig
+from ecoc.schema import PAD
+from ecoc.storage import load_checkpoint
+
+Event = str | tuple[str, str]
+"""An item of a history: its id, or its id and the feedback it got."""
+
+BEST = "best"
+_ROWS = 1024  # histories answered at a time
+
+
+@dataclass(frozen=True)
+class Recommendations:
+    """Lists of item ids with scores, best first, and what was asked but is not known. Unpacks to (items, scores)."""
+
+    items: list[list[str]]
+    scores: list[list[float]]
+    unknown: list[list[str]]
+
+    def __iter__(self) -> Iterator[list[list[str]] | list[list[float]]]:
+        return iter((self.items, self.scores))
+
+
+class Model:
+    """Recommends items by their outside ids."""
+
+    def __init__(
+        self, policy: Policy, vocab: ItemVocab, *, name: str, feedback: Sequence[str], config: RunConfig, run: Run
+    ) -> None:
+        self.policy = policy.eval()
+        self.vocab, self.name, self.config, self.run = vocab, name, config, run
+        self._feedback = {name: code + 1 for code, name in enumerate(feedback)}
+        self._popular = PopularPolicy(policy.items, policy.length)
+        self._popular.share = torch.from_numpy(vocab.popularity())
+
+    def __repr__(self) -> str:
+        return f"Model('{self.name}', {self.config.method_name} {self.config.encoder_name}, {len(self.vocab)} items)"
+
+    def recommend(
+        self,
+        histories: Iterable[Sequence[Event]],
+        k: int = 10,
+        *,
+        exclude_seen: bool = False,
+        exclude: Iterable[str] = (),
+        only: Iterable[str] | None = None,
+    ) -> Recommendations:
+        """The k best items to follow each history, oldest event first.
+
+        Items of a history that training never saw are ignored and listed as unknown; an empty history is answered with
+        what is popular. `exclude_seen` leaves out a history's own items, `exclude` the given ones, `only` all others.
+        A batch answers as its histories would one by one.
+        """
+        asked = [self._read(history) for history in _lists(histories)]
+        banned = self._known(exclude)
+        allowed = None if only is None else torch.from_numpy(self._known(only))
+        _check_k(k)
+        result = Recommendations([], [], [row.unknown for row in asked])
+        for first in range(0, len(asked), _ROWS):
+            rows = asked[first : first + _ROWS]
+            left_out = [np.concatenate([row.items if exclude_seen else row.items[:0], banned]) for row in rows]
+            self._answer(rows, k, _padded(left_out), allowed, result)
+        return result
+
+    def similar(self, items: Iterable[str], k: int = 10) -> Recommendations:
+        """The k items whose unit vectors are nearest to each given one's, itself left out; unknown ones get no list."""
+        vectors = self.policy.vectors()
+        if vectors is None:
+            raise InputError(f"{self.name}: method {self.config.method_name} has no item vectors to compare")
+        _check_k(k)
+        wanted = _lists([list(items)])[0]
+        index = self.vocab.indices([_text(item) for item in wanted]).astype(np.int64)
+        with torch.inference_mode():
+            nearness = _Nearness(torch.nn.functional.normalize(vectors, dim=1))
+            rows = torch.from_numpy(index)
+            found, scores = nearness.topk(rows, k)
+        result = Recommendations(
+            [], [], [[] if place else [_text(item)] for item, place in zip(wanted, index, strict=True)]
+        )
+        known = (rows != PAD)[:, None]
+        _add(result, self.vocab, found * known, scores)
+        return result
+
+    def _answer(
+        self, rows: list["_Asked"], k: int, exclude: Tensor, only: Tensor | None, result: Recommendations
+    ) -> None:
+        """Answer a chunk: those with a history by the policy, the others by popularity."""
+        is_known = np.array([len(row.items) > 0 for row in rows])
+        width = min(k, self.policy.items if only is None else len(only))
+        items, scores = torch.zeros(len(rows), width, dtype=torch.int64), torch.full((len(rows), width), -torch.inf)
+        with torch.inference_mode():
+            for policy, chosen in ((self.policy, is_known), (self._popular, ~is_known)):
+                index = torch.from_numpy(np.flatnonzero(chosen))
+                if len(index):
+                    history = _history([rows[i] for i in index.tolist()], self.policy.length)
+                    items[index], scores[index] = policy.topk(
+                        policy.query(history), k, exclude=exclude[index], only=only
+                    )
+        _add(result, self.vocab, items, scores)
+
+    def _read(self, history: Sequence[Event]) -> "_Asked":
+        items, feedback = [], []
+        for event in history:
+            item, given = event if isinstance(event, tuple | list) and len(event) == 2 else (event, None)
+            items.append(_text(item))
+            if given is not None and given not in self._feedback:
+                raise InputError(f"feedback {given!r:.60} is not known; {did_you_mean(str(given), self._feedback)}")
+            feedback.append(0 if given is None else self._feedback[given])
+        index = self.vocab.indices(items).astype(np.int64)
+        is_known = index != PAD
+        unknown = [item for item, known in zip(items, is_known, strict=True) if not known]
+        return _Asked(index[is_known], np.array(feedback, np.int64)[is_known], unknown)
+
+    def _known(self, items: Iterable[str]) -> NDArray[np.int64]:
+        """Indices of the ids that are known, each once, in order."""
+        found = self.vocab.indices([_text(item) for item in _lists([list(items)])[0]]).astype(np.int64)
+        return np.unique(found[found != PAD])
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A history as indices."""
+
+    items: NDArray[np.int64]
+    feedback: NDArray[np.int64]
+    unknown: list[str]
+
+
+class _Nearness:
+    """Cosine between items, as a scorer whose queries are items."""
+
+    def __init__(self, unit: Tensor) -> None:
+        self.unit = unit
+        self.items = len(unit) - 1
+
+    def topk(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return ranking.topk(self, self.unit[rows], k, exclude=rows[:, None])
+
+    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
+        return query @ self.unit[first:last].T
+
+    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        found = (query[:, None] * self.unit[items]).sum(2)
+        return found, torch.zeros_like(found)
+
+
+def build_method(config: RunConfig, dims: Dims) -> Method:
+    """The method of a run with fresh weights."""
+    kind = ENCODERS[config.encoder_name]
+    parts = Parts(dims, config.encoder, lambda: kind(config.encoder, dims))
+    return METHODS[config.method_name](config.method, parts)
+
+
+def load(path: str | PathLike[str]) -> Model:
+    """Open the model of a finished run."""
+    run = Run(Path(path))
+    config, result = run.config(), run.result()
+    try:
+        dims = Dims(**{key: int(result["dims"][key]) for key in ("items", "users", "feedback")})
+        feedback = [str(name) for name in result["feedback"]]
+    except (KeyError, TypeError, ValueError):
+        raise ArtifactError(f"{run.path}: result.json does not say what it was trained on; train again") from None
+    vocab = ItemVocab.open(run.path / ITEMS)
+    if len(vocab) != dims.items:
+        raise ArtifactError(f"{run.path / ITEMS}: {len(vocab)} items, the run was trained on {dims.items}; train again")
+    with torch.random.fork_rng(devices=[]):
+        policy = build_method(config, dims).policy
+    load_weights(policy, load_checkpoint(run.checkpoints, BEST).tensors, where=str(run.checkpoints / BEST))
+    return Model(policy, vocab, name=run.name, feedback=feedback, config=config, run=run)
+
+
+def _history(rows: list[_Asked], length: int) -> History:
+    return History(_padded([row.items[-length:] for row in rows]), _padded([row.feedback[-length:] for row in rows]))
+
+
+def _padded(rows: list[NDArray[np.int64]]) -> Tensor:
+    result = torch.zeros(len(rows), max((len(row) for row in rows), default=0), dtype=torch.int64)
+    for place, row in enumerate(rows):
+        result[place, : len(row)] = torch.from_numpy(row)
+    return result
+
+
+def _add(result: Recommendations, vocab: ItemVocab, items: Tensor, scores: Tensor) -> None:
+    """Append lists, without the padding at their ends."""
+    counts = (items != PAD).sum(1).tolist()
+    names = iter(vocab.ids(items[items != PAD].numpy()))
+    for row, count in zip(scores.tolist(), counts, strict=True):
+        result.items.append([next(names) for _ in range(count)])
+        result.scores.append(row[:count])
+
+
+def _lists(histories: Iterable[Sequence[Event]]) -> list[list[Event]]:
+    found = list(histories)
+    if isinstance(histories, str) or any(isinstance(history, str) for history in found):
+        raise InputError("histories are lists of item ids, such as [['a17', 'b3'], ['c9']]; found plain text")
+    return [list(history) for history in found]
+
+
+def _text(item: object) -> str:
+    if isinstance(item, bool) or not isinstance(item, str | int | np.integer):
+        raise InputError(f"an item id is text, or (id, feedback) in a history; found {item!r:.80}")
+    return str(item)
+
+
+def _check_k(k: int) -> None:
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise InputError(f"k is the number of items to list, 1 or more; found {k!r:.40}")

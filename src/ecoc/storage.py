@@ -1,0 +1,141 @@
+"""Checkpoints: a tensor file and its JSON, each whole or absent; a checkpoint counts once its JSON is there."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ecoc.errors import ArtifactError, ResourceError, TrainingError
+from ecoc.folder import file_sha256
+from ecoc.schema import json_bytes
+
+_DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
+_LARGEST_JSON = 64 << 20
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved state."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+    sha256: str
+
+
+def save_checkpoint(folder: Path, name: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
+    """Write `name`.safetensors and then `name`.json into `folder`; return the tensor file's SHA-256.
+
+    Nothing that is not finite is ever written.
+    """
+    for key, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise TrainingError(f"{folder / name}: not saved, because '{key}' holds a number that is not finite")
+    digest = write_whole(folder / f"{name}.safetensors", _safetensors(tensors))
+    write_whole(folder / f"{name}.json", [json_bytes({**state, "sha256": digest})])
+    return digest
+
+
+def load_checkpoint(folder: Path, name: str) -> Checkpoint:
+    """Read a checkpoint back, checked against its checksum."""
+    path = folder / f"{name}.json"
+    try:
+        if path.stat().st_size > _LARGEST_JSON:
+            raise ArtifactError(f"{path}: larger than {_LARGEST_JSON} bytes; not a checkpoint")
+        state = json.loads(path.read_bytes())
+        digest = state.pop("sha256")
+        file = folder / f"{name}.safetensors"
+        if file_sha256(file) != digest:
+            raise ArtifactError(f"{file}: its checksum differs from the one in {path.name}; it was changed or damaged")
+        return Checkpoint(load_file(file), state, digest)
+    except (OSError, ValueError, KeyError, AttributeError, RecursionError, SafetensorError) as error:
+        raise ArtifactError(f"{folder / name}: not a readable checkpoint ({str(error)[:100]})") from None
+
+
+def load_latest(folder: Path) -> Checkpoint | None:
+    """The newest whole checkpoint of a run; none if there is no whole one."""
+    for name in sorted((path.stem for path in folder.glob("step-*.json")), reverse=True):
+        with suppress(ArtifactError):
+            return load_checkpoint(folder, name)
+    return None
+
+
+def latest_name(folder: Path) -> str | None:
+    """Name of the newest checkpoint, unread."""
+    return max((path.stem for path in folder.glob("step-*.json")), default=None)
+
+
+def name_of(step: int) -> str:
+    """The name under which step `step` is saved."""
+    return f"step-{step:012d}"
+
+
+def keep_last(folder: Path, count: int) -> None:
+    """Remove all but the newest `count` checkpoints, and what a killed process left half-written."""
+    for stem in sorted(path.stem for path in folder.glob("step-*.json"))[:-count]:
+        (folder / f"{stem}.json").unlink(missing_ok=True)
+        (folder / f"{stem}.safetensors").unlink(missing_ok=True)
+    remove_partial(folder)
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove temporary files and tensor files whose JSON never came."""
+    for path in [*folder.glob("*.partial"), *folder.glob("step-*.safetensors")]:
+        if path.suffix == ".partial" or not path.with_suffix(".json").exists():
+            path.unlink(missing_ok=True)
+
+
+def _safetensors(tensors: Mapping[str, Tensor]) -> Iterable[bytes | memoryview]:
+    """The file format, piece by piece: nothing is copied, so saving a large table needs no second one in memory."""
+    header: dict[str, Any] = {}
+    position = 0
+    for key in sorted(tensors):
+        size = tensors[key].numel() * tensors[key].element_size()
+        shape = list(tensors[key].shape)
+        header[key] = {
+            "dtype": _DTYPES[tensors[key].dtype],
+            "shape": shape,
+            "data_offsets": [position, position + size],
+        }
+        position += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for key in sorted(tensors):
+        flat = tensors[key].detach().contiguous().view(-1)
+        yield flat.view(torch.uint8).numpy().data
+
+
+def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
+    """Write aside, flush, rename; return the SHA-256. On failure the old file is still there and no new one."""
+    partial = path.with_name(path.name + ".partial")
+    digest, size = sha256(), 0
+    try:
+        with partial.open("wb") as stream:
+            for piece in pieces:
+                size += len(piece)
+                digest.update(piece)
+                stream.write(piece)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise ResourceError(
+            f"{path}: {error.strerror or error}; at least {size:,} bytes are needed: free space, then pass --resume"
+        ) from error
+    return digest.hexdigest()

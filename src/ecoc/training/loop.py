@@ -1,0 +1,255 @@
+"""The only training loop: steps, validation, early stop, NaN guard, checkpoints. Killed and resumed = not killed.
+
+Everything random in a step is drawn from a generator seeded by (seed, step), so a state is only weights, moments and a
+few counters, and a step does the same wherever the run was interrupted before it.
+"""
+
+import math
+import time
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ecoc.data.loader import Cases, Windows
+from ecoc.data.sequences import Dataset
+from ecoc.errors import TrainingError
+from ecoc.evaluation.judge import rank_cases
+from ecoc.evaluation.metrics import metrics
+from ecoc.methods import Loss, Method
+from ecoc.model import BEST
+from ecoc.policy import Policy
+from ecoc.run import Run, TrainConfig
+from ecoc.stopwatch import Stopwatch
+from ecoc.storage import Checkpoint, keep_last, latest_name, name_of, save_checkpoint
+from ecoc.targets import Targets
+from ecoc.training.journal import Journal
+from ecoc.training.optimiser import Optimiser
+from ecoc.training.signals import Signals
+from ecoc.watch import Watcher
+
+CHOSEN_BY = "ndcg@20"
+_SHOWN = ("hr@10", "ndcg@10", "ndcg@20")
+
+
+@dataclass
+class State:
+    """Where a run is, besides its tensors."""
+
+    step: int = 0  # steps taken
+    validated: int = -1  # steps taken at the last validation
+    best: dict[str, float] | None = None  # validation metrics of the best weights
+    best_step: int = 0
+    best_source: str = "online"
+    stale: int = 0  # validations since the best
+    transitions: int = 0
+    seconds: float = 0.0  # spent training, validations included
+    is_over: bool = False
+    sums: dict[str, float] = field(default_factory=dict)  # of the line of metrics being made
+    journal: int = 0  # bytes of metrics.jsonl
+
+
+class Loop:
+    """Trains a method on windows, into a run folder."""
+
+    def __init__(  # noqa: PLR0913 - it ties everything together
+        self,
+        run: Run,
+        config: TrainConfig,
+        method: Method,
+        windows: Windows,
+        data: Dataset,
+        cases: Cases,
+        journal: Journal,
+        watch: Watcher,
+        *,
+        sparse: bool,
+    ) -> None:
+        self.run, self.config, self.method = run, config, method
+        self.windows, self.data, self.cases = windows, data, cases
+        self.journal, self.watch = journal, watch
+        self.optimiser = Optimiser(
+            method,
+            betas=(config.beta1, config.beta2),
+            decay=config.weight_decay,
+            sparse={"policy.table"} if sparse else set(),
+        )
+        self.targets = Targets(method.policy, config.ema) if config.ema else None
+        self.state = State()
+        self.steps = config.max_steps or config.max_epochs * windows.steps
+        self.every = config.validate_every or windows.steps
+        self.clock: Stopwatch = method.clock
+        self._saved_at = self._started = time.monotonic()
+
+    def resume(self, found: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        self.state = State(**found.state)
+        parts: dict[str, dict[str, Tensor]] = {"method": {}, "optimiser": {}, "targets": {}}
+        for name, tensor in found.tensors.items():
+            kind, _, rest = name.partition("/")
+            parts[kind][rest] = tensor
+        self.method.load_state_dict(parts["method"])
+        self.optimiser.load(parts["optimiser"])
+        if self.targets is not None:
+            self.targets.load(parts["targets"])
+        self.journal.rewind(self.state.journal)
+
+    def go(self) -> None:
+        """Train to the end, or until a signal: then save and leave as the signal would."""
+        self._saved_at = self._started = time.monotonic()
+        with Signals() as signals, torch.random.fork_rng(devices=[]):
+            self.method.train()
+            while not self._is_done(signals):
+                with self.clock("batch"):
+                    batch = self.windows[self.state.step]
+                self._step(batch)
+                if time.monotonic() - self._saved_at > self.config.checkpoint_seconds:
+                    self.save()
+            self.save()
+            signals.reraise()
+
+    def _is_done(self, signals: Signals) -> bool:
+        """Whether to leave the loop; validates first if it is time to."""
+        state = self.state
+        if not signals.number and self._is_due():
+            with self.clock("validate"):
+                self._validate(signals)
+        state.is_over = state.is_over or (state.step >= self.steps and not self._is_due())
+        return state.is_over or bool(signals.number)
+
+    def _is_due(self) -> bool:
+        at_interval = self.state.step % self.every == 0 or self.state.step >= self.steps
+        return len(self.cases) > 0 and self.state.step > 0 and at_interval and self.state.validated < self.state.step
+
+    def _step(self, batch: Any) -> None:
+        state = self.state
+        torch.manual_seed(step_seed(self.config.seed, state.step))
+        loss = self.method.loss(batch)
+        self._check(loss)
+        with self.clock("backward"):
+            loss.total.backward()  # type: ignore[no-untyped-call]
+        with self.clock("optimise"):
+            rate = learning_rate(state.step, self.steps, self.config)
+            norm = self.optimiser.step(rate, self.config.clip)
+            if not math.isfinite(norm):
+                self._diverged("the gradient")
+            self.optimiser.zero()
+            if self.targets is not None:
+                self.targets.update(state.step)
+        with self.clock("log"):
+            state.step += 1
+            state.transitions += batch.transitions
+            self._note(loss, norm, rate)
+
+    def _check(self, loss: Loss) -> None:
+        """Stop at the first number that is not finite, naming where it came from."""
+        if not math.isfinite(float(loss.total.detach())):
+            bad = [name for name, part in loss.parts.items() if not math.isfinite(float(part.detach()))]
+            self._diverged(f"loss part '{bad[0]}'" if bad else "the loss")
+
+    def _diverged(self, what: str) -> None:
+        last = latest_name(self.run.checkpoints)
+        where = f"the last finite checkpoint is {self.run.checkpoints / last}" if last else "no checkpoint was made yet"
+        raise TrainingError(
+            f"{self.run.path}: step {self.state.step + 1}: {what} is not finite; {where}; lower train.lr or train.clip"
+        )
+
+    def _note(self, loss: Loss, norm: float, rate: float) -> None:
+        """Add a step to the line being made; write it when it is full."""
+        state, sums = self.state, self.state.sums
+        values = {"loss": float(loss.total.detach()), "norm": norm}
+        values |= {f"loss/{name}": float(part.detach()) for name, part in loss.parts.items()}
+        for name, value in values.items():
+            sums[name] = sums.get(name, 0.0) + value
+        sums["steps"] = sums.get("steps", 0.0) + 1
+        if state.step % self.config.log_every == 0 or state.step == self.steps:
+            count = sums.pop("steps")
+            line = {name: value / count for name, value in sums.items()}
+            spent = self._seconds()
+            self.journal.write(
+                {
+                    "step": state.step,
+                    "epoch": state.step / self.windows.steps,
+                    "lr": rate,
+                    **line,
+                    "transitions": state.transitions,
+                    "seconds": spent,
+                }
+            )
+            sums.clear()
+            self.watch("train", state.step, self.steps, note=self._progress(spent))
+
+    def _progress(self, spent: float) -> str:
+        rate = f"{self.state.transitions / max(spent, 1e-9):,.0f} targets/s"
+        return rate if self.state.best is None else f"{rate}, {CHOSEN_BY} {self.state.best[CHOSEN_BY]:.4f}"
+
+    def _validate(self, signals: Signals) -> None:
+        """Rank held-out events; keep the weights if none were better. A signal puts it off to the resumed run."""
+        state = self.state
+        results = {"online": self._measure(self.method.policy, signals)}
+        if self.targets is not None:
+            results["ema"] = self._measure(self.targets.copy, signals)
+        if signals.number:
+            return
+        source = max(results, key=lambda name: results[name][CHOSEN_BY])
+        found = results[source]
+        is_best = state.best is None or found[CHOSEN_BY] > state.best[CHOSEN_BY]
+        state.validated = state.step
+        state.stale = 0 if is_best else state.stale + 1
+        if is_best:
+            state.best, state.best_step, state.best_source = found, state.step, source
+            self.save_best()
+        state.is_over = bool(self.config.patience) and state.stale >= self.config.patience
+        line = {"step": state.step, "epoch": state.step / self.windows.steps, "validation": results["online"]}
+        line |= {"validation_ema": results["ema"]} if "ema" in results else {}
+        self.journal.write({**line, "is_best": is_best, "seconds": self._seconds()})
+        shown = ", ".join(f"{name} {found[name]:.4f}" for name in _SHOWN)
+        self.journal.say(f"step {state.step}: validation {shown} ({source}){', best so far' if is_best else ''}")
+        self.save()
+
+    def _measure(self, policy: Policy, signals: Signals) -> dict[str, float]:
+        ranks, _ = rank_cases(policy, self.data, self.cases, stop=lambda: bool(signals.number))
+        return {name: float(values.mean()) for name, values in metrics(ranks).items()}
+
+    def _seconds(self) -> float:
+        now = time.monotonic()
+        self.state.seconds += now - self._started
+        self._started = now
+        return self.state.seconds
+
+    def save(self) -> None:
+        """A checkpoint of this moment."""
+        with self.clock("checkpoint"):
+            self._seconds()
+            self.state.journal = self.journal.size()
+            tensors = {f"method/{name}": tensor for name, tensor in self.method.state_dict().items()}
+            tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.state().items()}
+            if self.targets is not None:
+                tensors |= {f"targets/{name}": tensor for name, tensor in self.targets.state().items()}
+            save_checkpoint(self.run.checkpoints, name_of(self.state.step), tensors, asdict(self.state))
+            keep_last(self.run.checkpoints, self.config.keep)
+            self._saved_at = time.monotonic()
+
+    def save_best(self) -> str:
+        """The acting policy, chosen by validation (or the last one where there is none), as the run's model."""
+        is_ema = self.targets is not None and self.state.best_source == "ema"
+        policy = self.targets.copy if is_ema and self.targets is not None else self.method.policy
+        return save_checkpoint(self.run.checkpoints, BEST, policy.state_dict(), {"step": self.state.best_step})
+
+
+def learning_rate(step: int, steps: int, config: TrainConfig) -> float:
+    """Rises over the warm-up, then falls along a half cosine to `final_lr` of its height, or stays."""
+    warmup = min(config.warmup, steps // 10)
+    if step < warmup:
+        return config.lr * (step + 1) / warmup
+    if config.schedule == "constant":
+        return config.lr
+    share = (step - warmup) / max(1, steps - warmup)
+    return config.lr * (config.final_lr + (1 - config.final_lr) * 0.5 * (1 + math.cos(math.pi * share)))
+
+
+def step_seed(seed: int, step: int) -> int:
+    """What the generator of a step is seeded with; -1 is the step in which weights are drawn."""
+    return int.from_bytes(blake2b(f"{seed}/{step}".encode(), digest_size=8).digest(), "little") >> 1

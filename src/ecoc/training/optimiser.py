@@ -1,0 +1,83 @@
+"""Adam on everything; on the item table either dense and fused, or only on the rows a step touched."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+
+_EPS = 1e-8
+
+
+class Optimiser:
+    """Adam over a module's parameters. Parameters whose gradient is row-sparse get the lazy, row-wise update.
+
+    Lazy: moments of rows that a step does not touch stay as they are, so a step costs the same for any catalogue.
+    """
+
+    def __init__(self, module: nn.Module, *, betas: tuple[float, float], decay: float, sparse: set[str]) -> None:
+        named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self._dense = {name: p for name, p in named.items() if name not in sparse}
+        self._rows = {name: p for name, p in named.items() if name in sparse}
+        self._betas, self._decay = betas, decay
+        self._moments = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in self._rows.items()}
+        self._steps = 0
+        self._adam = torch.optim.Adam(
+            list(self._dense.values()), lr=0.0, betas=betas, eps=_EPS, weight_decay=decay, fused=True
+        )
+
+    def zero(self) -> None:
+        """Forget the gradients."""
+        for p in (*self._dense.values(), *self._rows.values()):
+            p.grad = None
+
+    def step(self, lr: float, clip: float) -> float:
+        """Clip gradients to norm `clip` (0: do not), take one step, return the norm before clipping."""
+        rows = {name: _coalesced(p.grad) for name, p in self._rows.items() if p.grad is not None}
+        dense = [p.grad for p in self._dense.values() if p.grad is not None]
+        norm = float(get_total_norm([*dense, *(values for _, values in rows.values())], foreach=True))
+        if clip and norm > clip:
+            torch._foreach_mul_([*dense, *(values for _, values in rows.values())], clip / norm)
+        self._adam.param_groups[0]["lr"] = lr
+        self._adam.step()
+        self._steps += 1
+        for name, (index, values) in rows.items():
+            self._row_step(name, index, values, lr)
+        return norm
+
+    @torch.no_grad()
+    def _row_step(self, name: str, index: Tensor, gradient: Tensor, lr: float) -> None:
+        weight, (first, second), (beta1, beta2) = self._rows[name], self._moments[name], self._betas
+        rows = weight[index]
+        if self._decay:
+            gradient = gradient + self._decay * rows
+        mean = first[index].lerp_(gradient, 1 - beta1)
+        square = second[index].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        first[index], second[index] = mean, square
+        scale = (1 - beta2**self._steps) ** 0.5 / (1 - beta1**self._steps)
+        weight[index] = rows.addcdiv_(
+            mean, square.sqrt_().add_(_EPS * (1 - beta2**self._steps) ** 0.5), value=-lr * scale
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything but the weights, by name."""
+        result = {"steps": torch.tensor(self._steps)}
+        for name, p in self._dense.items():
+            result |= {f"{name}.{key}": value for key, value in self._adam.state[p].items()}
+        for name, (first, second) in self._moments.items():
+            result |= {f"{name}.exp_avg": first, f"{name}.exp_avg_sq": second}
+        return result
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take what `state` gave."""
+        self._steps = int(state["steps"])
+        for name, p in self._dense.items():
+            keys = ("step", "exp_avg", "exp_avg_sq")
+            self._adam.state[p] = {key: state[f"{name}.{key}"].clone() for key in keys if f"{name}.{key}" in state}
+        for name in self._rows:
+            self._moments[name] = (state[f"{name}.exp_avg"].clone(), state[f"{name}.exp_avg_sq"].clone())
+
+
+def _coalesced(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """A row-sparse gradient as distinct rows and the sum of each one's entries."""
+    index, column = torch.unique(gradient._indices()[0], return_inverse=True)
+    values = gradient._values()
+    return index, values.new_zeros(len(index), values.shape[1]).index_add_(0, column, values)

@@ -1,0 +1,256 @@
+"""`ecoc.train`: settings, folder, lock and resume around the loop; what came of it into result.json."""
+
+import resource
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ecoc.config import load_toml
+from ecoc.data.loader import Windows, open_cases, open_sessions
+from ecoc.data.sequences import Dataset, open_data
+from ecoc.encoders import Dims, Encoder
+from ecoc.errors import InputError, ResourceError
+from ecoc.folder import lock
+from ecoc.methods import Method
+from ecoc.model import BEST, build_method
+from ecoc.run import CHECKPOINTS, CONFIG, ITEMS, METRICS, RESULT, Run, RunConfig, compose, is_run
+from ecoc.schema import ITEMS as DATA_ITEMS
+from ecoc.schema import json_bytes
+from ecoc.storage import load_checkpoint, load_latest, remove_partial, save_checkpoint, write_whole
+from ecoc.training.journal import Journal
+from ecoc.training.loop import Loop, step_seed
+from ecoc.watch import Watcher, unwatched
+
+_SPARSE_FROM = 50_000  # items; below, updating every row of the table is as fast as finding the touched ones
+_LEAST_ITEMS = 2
+
+
+def train(  # noqa: PLR0913 - one parameter a choice
+    data: Dataset | str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    method: str | None = None,
+    encoder: str | None = None,
+    preset: str | None = None,
+    config: str | PathLike[str] | Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    progress: Watcher | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Run:
+    """Train a policy on a prepared dataset, into run folder `out`.
+
+    `config` is a TOML file or a mapping with sections encoder, method and train; `settings`, of the same shape, go
+    before it. With `resume` an interrupted run goes on and ends as if it had not been; a finished one is left as it is.
+    """
+    dataset = data if isinstance(data, Dataset) else open_data(data)
+    base = config if isinstance(config, Mapping) else load_toml(Path(config)) if config is not None else {}
+    run = Run(Path(out))
+    chosen = _settled(compose(base, settings or {}, encoder=encoder, method=method, preset=preset))
+    run.path.parent.mkdir(parents=True, exist_ok=True)
+    with lock(run.path):
+        if _is_to_resume(run, resume):
+            chosen = _agreed(run, dataset, chosen if (config or settings or encoder or method or preset) else None)
+            if (run.path / RESULT).is_file():
+                return run
+        else:
+            _begin(run, dataset, chosen)
+        with _threads(chosen.train.threads):
+            _work(run, dataset, chosen, progress or unwatched, say)
+    return run
+
+
+def dims_of(data: Dataset) -> Dims:
+    """The sizes that encoders take from a dataset."""
+    return Dims(data.counts.items, len(data), len(data.manifest.feedback.names))
+
+
+def _settled(config: RunConfig) -> RunConfig:
+    """With the number of threads written down: it decides bits."""
+    threads = config.train.threads or torch.get_num_threads()
+    return RunConfig(
+        config.encoder_name,
+        config.encoder,
+        config.method_name,
+        config.method,
+        config.train.model_copy(update={"threads": threads}),
+    )
+
+
+def _is_to_resume(run: Run, resume: bool) -> bool:
+    if not run.path.exists() or not any(run.path.iterdir()):
+        return False
+    if not run.path.is_dir() or not is_run(run.path):
+        raise InputError(f"{run.path}: holds files that are no run; choose another folder")
+    if not resume:
+        raise InputError(f"{run.path}: a run is there already; choose another folder or pass --resume to go on with it")
+    return True
+
+
+def _agreed(run: Run, data: Dataset, asked: RunConfig | None) -> RunConfig:
+    """The settings of the run to resume; other settings or other data than it began with are an error."""
+    config = run.config()
+    if asked is not None:
+        for section, content in config.values().items():
+            for key, value in content.items():
+                other = asked.values()[section].get(key)
+                if other != value and key != "threads":
+                    raise InputError(
+                        f"{run.path}: began with {section}.{key} = {value}, now {other}; resume without settings"
+                    )
+    fingerprint = (run.path / "data.sha256").read_text().strip()
+    if fingerprint != data.checksum:
+        raise InputError(f"{run.path}: began with other data than {data.path}; give the same prepared dataset")
+    return config
+
+
+def _begin(run: Run, data: Dataset, config: RunConfig) -> None:
+    if data.counts.items < _LEAST_ITEMS:
+        raise InputError(f"{data.path}: has {data.counts.items} item; at least {_LEAST_ITEMS} are needed to rank")
+    try:
+        (run.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(data.path / DATA_ITEMS, run.path / ITEMS)
+        (run.path / "data.sha256").write_text(data.checksum + "\n")
+        (run.path / METRICS).touch()
+        (run.path / CONFIG).write_text(config.toml(), encoding="utf-8")  # last: it makes the folder a run
+    except OSError as error:
+        raise ResourceError(f"{run.path}: {error.strerror}; free space or choose another folder") from error
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Callable[[str], None]) -> None:
+    settings = config.train
+    journal = Journal(run.path, tensorboard=settings.tensorboard)
+
+    def tell(text: str) -> None:
+        journal.say(text)
+        say(text)
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(step_seed(settings.seed, -1))
+        method = build_method(config, dims_of(data))
+    watch("count", 0, 0)
+    method.learn(open_sessions(data))
+    facts: dict[str, Any] = {
+        "run": str(run.path),
+        "method": config.method_name,
+        "encoder": config.encoder_name if method.is_trained else None,
+        "items": data.counts.items,
+        "epochs": 0,
+        "best_epoch": 0,
+        "steps": 0,
+        "transitions": 0,
+        "seconds": 0.0,
+        "transitions_per_second": 0.0,
+        "validation": None,
+    }
+    if method.is_trained:
+        facts |= _train(run, data, config, method, journal, watch, tell)
+    else:
+        save_checkpoint(run.checkpoints, BEST, method.policy.state_dict(), {"step": 0})
+    best = load_checkpoint(run.checkpoints, BEST)
+    facts |= {
+        "weights_sha256": best.sha256,
+        "parameters": sum(p.numel() for p in method.policy.parameters()),
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "data": {"path": str(data.path.absolute()), "checksum": data.checksum},
+        "dims": asdict(dims_of(data)),
+        "feedback": list(data.manifest.feedback.names),
+    }
+    write_whole(run.path / RESULT, [json_bytes(facts)])
+
+
+def _train(
+    run: Run,
+    data: Dataset,
+    config: RunConfig,
+    method: Method,
+    journal: Journal,
+    watch: Watcher,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    settings = config.train
+    windows = Windows(
+        data,
+        config.encoder.length,
+        batch=settings.batch or 0,
+        targets=settings.batch_targets,
+        mode=settings.windows,
+        min_history=settings.min_history,
+        seed=settings.seed,
+    )
+    cases = open_cases(
+        data, "validation", min_history=settings.min_history, most=settings.validation_cases, seed=settings.seed
+    )
+    sparse = _is_sparse(config, method, data)
+    if sparse:
+        for module in method.modules():
+            if isinstance(module, Encoder):
+                module.sparse = True
+    loop = Loop(run, settings, method, windows, data, cases, journal, watch, sparse=sparse)
+    found = load_latest(run.checkpoints)
+    remove_partial(run.checkpoints)
+    if found is not None:
+        loop.resume(found)
+        say(f"resumed at step {loop.state.step} of {loop.steps}")
+    else:
+        journal.rewind(0)
+        for line in _plan(loop, cases, sparse):
+            say(line)
+    if not loop.state.is_over:
+        loop.go()
+    state = loop.state
+    if state.best is None:
+        loop.save_best()
+    return {
+        "epochs": state.step / windows.steps,
+        "best_epoch": (state.best_step or state.step) / windows.steps,
+        "best_weights": state.best_source,
+        "steps": state.step,
+        "transitions": state.transitions,
+        "seconds": state.seconds,
+        "transitions_per_second": state.transitions / max(state.seconds, 1e-9),
+        "validation": state.best,
+        "parts": loop.clock.seconds,
+    }
+
+
+def _is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
+    """Whether only touched rows of the item table are updated; a loss or encoder that reads all rows rules it out."""
+    can = method.touches_few_rows
+    if config.train.table == "sparse" and not can:
+        raise InputError(
+            "train.table = sparse: this loss or encoder reads every row of the table; choose dense or auto"
+        )
+    return can and (
+        config.train.table == "sparse" or (config.train.table == "auto" and data.counts.items > _SPARSE_FROM)
+    )
+
+
+def _plan(loop: Loop, cases: Any, sparse: bool) -> list[str]:
+    """What will be done, with everything that was chosen automatically."""
+    windows, config = loop.windows, loop.config
+    return [
+        f"learns from {windows.targets:,} targets an epoch, in {windows.windows:,} windows ({windows.mode}), "
+        f"{windows.batch:,} a step: {windows.steps:,} steps an epoch, {loop.steps:,} in all",
+        *(f"{name}: {what}" for name, what in loop.method.choices().items()),
+        f"item table: {'only touched rows' if sparse else 'every row'} updated each step",
+        f"judged on {len(cases):,} held-out events every {loop.every:,} steps; {config.patience} without gain end it"
+        if len(cases)
+        else "no sequences are held out for validation: trains to the end and keeps the last weights",
+    ]
