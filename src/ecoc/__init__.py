@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from ecoc.data.prepare import prepare
     from ecoc.data.sequences import Dataset, open_data
     from ecoc.errors import ArtifactError, EcocError, InputError, ResourceError, TrainingError
+    from ecoc.evaluation.evaluate import compare, evaluate
+    from ecoc.model import Model, load
+    from ecoc.run import Run
+    from ecoc.training.start import train
 
 __version__ = _version("ecoc")
 
@@ -20,6 +24,12 @@ _HOMES = {
     "prepare": "ecoc.data.prepare",
     "open_data": "ecoc.data.sequences",
     "Dataset": "ecoc.data.sequences",
+    "train": "ecoc.training.start",
+    "Run": "ecoc.run",
+    "load": "ecoc.model",
+    "Model": "ecoc.model",
+    "evaluate": "ecoc.evaluation.evaluate",
+    "compare": "ecoc.evaluation.evaluate",
     "EcocError": "ecoc.errors",
     "InputError": "ecoc.errors",
     "ArtifactError": "ecoc.errors",
@@ -32,10 +42,16 @@ __all__ = [
     "Dataset",
     "EcocError",
     "InputError",
+    "Model",
     "ResourceError",
+    "Run",
     "TrainingError",
+    "compare",
+    "evaluate",
+    "load",
     "open_data",
     "prepare",
+    "train",
 ]
 
 register_when_imported()

@@ -29,6 +29,15 @@ class History:
 
 
 @dataclass(frozen=True)
+class Dims:
+    """Sizes that networks take from the data."""
+
+    items: int
+    users: int = 0
+    feedback: int = 0
+
+
+@dataclass(frozen=True)
 class Sessions:
     """The training sequences, for what looks at all of them at once: k is `items[offsets[k]:offsets[k + 1]]`."""
 

@@ -4,13 +4,14 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ecoc.console import listen_for_sigterm, progress
-from ecoc.errors import EcocError, Terminated
+from ecoc.errors import EcocError, InputError, Terminated
 
 app = typer.Typer(
     add_completion=True,
@@ -25,6 +26,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
 Threads = Annotated[int | None, typer.Option(help="Processor threads (all there are).")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")]
+
+
+_OUT_OF_MEMORY = (
+    "out of memory; pass a smaller --memory (prepare), encoder.dim or train.batch (train), or use a larger machine"
+)
 
 
 def _version(value: bool) -> None:
@@ -137,19 +143,196 @@ def prepare(  # noqa: PLR0913, PLR0917 - one parameter a flag
 
 
 @app.command()
+def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
+    data: Annotated[Path, typer.Argument(help="A prepared dataset.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run.")],
+    method: Annotated[
+        str | None, typer.Option(help="supervised, popular, recent or markov.", show_default="supervised")
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="gru4rec, narm, stamp, caser, nextitnet, srgnn, gcsan, dhcn, sasrec, ssept or bert4rec.",
+            show_default="sasrec",
+        ),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="The paper's settings for a dataset: yelp, tmall, rl4rs.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings, such as a run's config.toml.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting: train.max_epochs=5, encoder.dim=32, method.n2=1000.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a step went.")] = False,
+    seed: Seed = None,
+    threads: Threads = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Learn a policy from a prepared dataset; the best weights by validation are kept in the run folder."""
+    from ecoc.config import parse_overrides
+    from ecoc.pages import train_page
+    from ecoc.training.start import train as work
+
+    settings = parse_overrides(set_ or [])
+    for name, value in (("seed", seed), ("threads", threads)):
+        if value is not None:
+            settings.setdefault("train", {})[name] = value
+    with progress(quiet) as watch:
+        run = work(
+            data,
+            out,
+            method=method,
+            encoder=encoder,
+            preset=preset,
+            config=config,
+            settings=settings,
+            resume=resume,
+            progress=watch,
+            say=_say(quiet),
+        )
+    facts = run.result()
+    _answer(facts, train_page(facts, profile=profile), json_)
+
+
+@app.command()
+def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag
+    run: Annotated[Path, typer.Argument(help="A finished run.")],
+    data: Annotated[Path | None, typer.Option(help="Its dataset, if it was moved.")] = None,
+    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    max_cases: Annotated[int, typer.Option(min=0, help="Judge a random sample of so many cases; 0: all.")] = 0,
+    exclude_seen: Annotated[
+        bool, typer.Option("--exclude-seen", help="Take a user's past items out of the ranking.")
+    ] = False,
+    untrained: Annotated[
+        bool, typer.Option("--untrained/--no-untrained", help="Rows for popular, recent and markov.")
+    ] = True,
+    seed: Seed = None,
+    threads: Threads = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Rank what really came next among all items: HR, MRR, NDCG at 5, 10, 20 with intervals over users."""
+    from ecoc.evaluation.evaluate import evaluate as work
+    from ecoc.pages import evaluate_page
+
+    _use_threads(threads)
+    with progress(quiet) as watch:
+        facts = work(
+            run,
+            data,
+            split=_split(split),
+            max_cases=max_cases,
+            exclude_seen=exclude_seen,
+            untrained=untrained,
+            seed=seed or 0,
+            progress=watch,
+        )
+    _answer(facts, evaluate_page(facts), json_)
+
+
+@app.command()
+def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
+    runs: Annotated[list[Path], typer.Argument(help="Finished runs on the same dataset.")],
+    data: Annotated[Path | None, typer.Option(help="Their dataset, if it was moved.")] = None,
+    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    metric: Annotated[
+        list[str] | None, typer.Option(help="Metrics to test differences of.", show_default="hr@10, mrr@10, ndcg@10")
+    ] = None,
+    max_cases: Annotated[int, typer.Option(min=0, help="Judge a random sample of so many cases; 0: all.")] = 0,
+    exclude_seen: Annotated[
+        bool, typer.Option("--exclude-seen", help="Take a user's past items out of the ranking.")
+    ] = False,
+    untrained: Annotated[
+        bool, typer.Option("--untrained/--no-untrained", help="Rows for popular, recent and markov.")
+    ] = True,
+    seed: Seed = None,
+    threads: Threads = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Put runs side by side: paired differences over the same test cases, with intervals and p-values."""
+    from ecoc.evaluation.evaluate import COMPARED
+    from ecoc.evaluation.evaluate import compare as work
+    from ecoc.pages import compare_page
+
+    _use_threads(threads)
+    with progress(quiet) as watch:
+        facts = work(
+            runs,
+            data,
+            split=_split(split),
+            names=metric or COMPARED,
+            max_cases=max_cases,
+            exclude_seen=exclude_seen,
+            untrained=untrained,
+            seed=seed or 0,
+            progress=watch,
+        )
+    _answer(facts, compare_page(facts), json_)
+
+
+@app.command()
+def recommend(  # noqa: PLR0913, PLR0917 - one parameter a flag
+    model: Annotated[Path, typer.Argument(help="A finished run.")],
+    history: Annotated[
+        list[str] | None,
+        typer.Option(help="Items so far, oldest first: a17,b3 or with feedback a17:buy. May be given several times."),
+    ] = None,
+    similar: Annotated[list[str] | None, typer.Option(help="Items to find the nearest ones of, instead.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Items to list.")] = 10,
+    exclude_seen: Annotated[bool, typer.Option("--exclude-seen", help="Leave out the history's own items.")] = False,
+    exclude: Annotated[str, typer.Option(help="Items to leave out: a,b,c.")] = "",
+    only: Annotated[str | None, typer.Option(help="Sole candidates: a,b,c.")] = None,
+    threads: Threads = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Recommend items to follow a history; without one, what is popular."""
+    from ecoc.model import load
+    from ecoc.pages import recommend_page, recommended
+
+    _use_threads(threads)
+    opened = load(model)
+    if similar:
+        found = opened.similar(similar, k)
+    else:
+        asked = [opened.parse_history(text) for text in history or [""]]
+        found = opened.recommend(
+            asked, k, exclude_seen=exclude_seen, exclude=_names(exclude), only=None if only is None else _names(only)
+        )
+    facts = recommended(opened, found)
+    _answer(facts, recommend_page(facts, similar or history or [""]), json_)
+
+
+@app.command()
 def info(
-    path: Annotated[Path, typer.Argument(help="A prepared dataset.")],
+    path: Annotated[Path, typer.Argument(help="A prepared dataset or a run.")],
     verify: Annotated[bool, typer.Option("--verify", help="Read every file and compare its checksum.")] = False,
     json_: Json = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Say what a folder is: statistics, versions, checksums."""
+    if (path / "config.toml").is_file():
+        _run_info(path, verify, json_)
+        return
     from ecoc.data.describe import page, summary
     from ecoc.data.sequences import open_data
 
     data = open_data(path, verify=verify)
     facts = summary(data)
     _answer(facts, page(facts) + ("\n  every file matches its checksum" if verify else ""), json_)
+
+
+def _run_info(path: Path, verify: bool, json_: bool) -> None:
+    from ecoc.pages import run_facts, run_page
+
+    facts = run_facts(path, verify=verify)
+    _answer(facts, run_page(facts), json_)
 
 
 @app.command()
@@ -173,6 +356,30 @@ def demo(
         _answer(result, "", json_)
 
 
+def _say(quiet: bool) -> Callable[[str], None]:
+    """What a run tells goes to standard error, before and between progress."""
+    return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
+
+
+def _split(name: str) -> Literal["test", "validation"]:
+    if name == "test":
+        return "test"
+    if name == "validation":
+        return "validation"
+    raise InputError(f"--split {name}: expected test or validation")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _use_threads(threads: int | None) -> None:
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(max(1, threads))
+
+
 def _answer(facts: dict[str, Any], text: str, as_json: bool) -> None:
     print(json.dumps(facts, ensure_ascii=False) if as_json else text)
 
@@ -187,7 +394,7 @@ def main() -> None:
     except EcocError as error:
         _fail(error, str(error), error.exit_code)
     except MemoryError as error:
-        _fail(error, "out of memory; pass a smaller --memory or use a larger machine", 5)
+        _fail(error, _OUT_OF_MEMORY, 5)
     except KeyboardInterrupt as error:
         _fail(error, "interrupted", 130)
     except Terminated as error:
@@ -196,6 +403,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
         sys.exit(0)
     except Exception as error:
+        if "can't allocate memory" in str(error):  # torch's own way to say MemoryError
+            _fail(error, _OUT_OF_MEMORY, 5)
         _fail(
             error, f"internal error: {type(error).__name__}: {error}; please report it, with the output of --debug", 1
         )

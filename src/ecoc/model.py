@@ -118,6 +118,17 @@ class Model:
                     )
         _add(result, self.vocab, items, scores)
 
+    def parse_history(self, text: str) -> list[Event]:
+        """`a17,b3:buy` as events; what follows the last colon is feedback if it is one's name."""
+        events: list[Event] = []
+        for part in (piece.strip() for piece in text.split(",")):
+            item, _, given = part.rpartition(":")
+            if item and given in self._feedback and part not in self.vocab:
+                events.append((item, given))
+            elif part:
+                events.append(part)
+        return events
+
     def _read(self, history: Sequence[Event]) -> "_Asked":
         items, feedback = [], []
         for event in history:

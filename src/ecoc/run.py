@@ -16,7 +16,7 @@ from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.methods import METHODS, MethodConfig
 
 CONFIG, RESULT, METRICS, LOG, ITEMS = "config.toml", "result.json", "metrics.jsonl", "log.txt", "items.parquet"
-CHECKPOINTS, EVALUATIONS = "checkpoints", "evaluations"
+CHECKPOINTS, EVALUATIONS, FINGERPRINT = "checkpoints", "evaluations", "data.sha256"
 _LARGEST_RESULT = 8 << 20
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoc.batch import Batch, History, Sessions
+from ecoc.batch import Batch, Dims, History, Sessions
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.schema import PAD
@@ -185,3 +185,8 @@ def open_sessions(data: Dataset) -> Sessions:
     offsets = np.concatenate([[0], np.cumsum(counts)])
     event = np.arange(offsets[-1]) + np.repeat(np.asarray(data.offsets)[sequence] - offsets[:-1], counts)
     return Sessions(np.asarray(data.items[event], np.int64), offsets)
+
+
+def dims_of(data: Dataset) -> Dims:
+    """The sizes that encoders take from a dataset."""
+    return Dims(data.counts.items, len(data), len(data.manifest.feedback.names))

@@ -95,6 +95,13 @@ class Dataset:
 
         return ItemVocab.open(self.path / ITEMS)
 
+    @cached_property
+    def users(self) -> NDArray[np.int64]:
+        """Number of the user of each sequence; a user's sequences share it."""
+        if self.counts.users == len(self):
+            return np.arange(len(self))
+        return self._sequence_ids.user_numbers()
+
     def item(self, item: str) -> "Item":
         """Everything known of an item, by its outside id."""
         return self.vocab.item(item)
@@ -198,6 +205,10 @@ class _SequenceIds:
 
     def __len__(self) -> int:
         return len(self._users)
+
+    def user_numbers(self) -> NDArray[np.int64]:
+        codes: NDArray[np.int64] = self._users.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+        return codes
 
     def __getitem__(self, number: int) -> tuple[str, str]:
         return self._users[number].as_py(), self._names[number].as_py()

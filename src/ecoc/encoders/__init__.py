@@ -1,6 +1,7 @@
 """Encoders: history -> preference vector. One file and one line here make a new one."""
 
-from ecoc.encoders.base import Dims, Encoder, EncoderConfig, Imitation
+from ecoc.batch import Dims
+from ecoc.encoders.base import Encoder, EncoderConfig, Imitation
 from ecoc.encoders.sasrec import SASRec
 from ecoc.registry import Registry
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, History, Sessions
+from ecoc.batch import Batch, Dims, History, Sessions
 from ecoc.config import Config
 from ecoc.encoders.dropout import Dropout
 from ecoc.schema import PAD
@@ -23,15 +23,6 @@ class EncoderConfig(Config):
     scale: bool = Field(True, description="multiply item embeddings by the root of dim on the way in")
     init: float = Field(0.05, gt=0, description="standard deviation of the item embeddings at the start")
     feedback: bool = Field(False, description="add an embedding of the feedback to each item of the history")
-
-
-@dataclass(frozen=True)
-class Dims:
-    """Sizes an encoder takes from the data."""
-
-    items: int
-    users: int = 0
-    feedback: int = 0
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ class CountedPolicy(Policy):
         self.items, self.length = items, length
         self.share: Tensor
         self.register_buffer("share", torch.zeros(items + 1))
+        self._last: tuple[Tensor, tuple[Tensor, Tensor, Tensor]] | None = None
 
     def learn(self, sessions: Sessions) -> None:
         """Count."""
@@ -34,15 +35,21 @@ class CountedPolicy(Policy):
     def own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Row, item and count of everything that has a count of its own; each pair once."""
 
+    def _own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`own`, found once for all blocks of the catalogue that are scored with the same query."""
+        if self._last is None or self._last[0] is not query:
+            self._last = query, self.own(query)
+        return self._last[1]
+
     def scores(self, query: Tensor, first: int, last: int) -> Tensor:
-        row, item, count = self.own(query)
+        row, item, count = self._own(query)
         inside = (item >= first) & (item < last)
         result = self.share[first:last].repeat(len(query), 1)
         result[row[inside], item[inside] - first] += count[inside]
         return result
 
     def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        row, item, count = self.own(query)
+        row, item, count = self._own(query)
         key, order = (row * (self.items + 1) + item).sort()
         wanted = torch.arange(len(query))[:, None] * (self.items + 1) + items
         place = torch.searchsorted(key, wanted).clamp(max=max(len(key) - 1, 0))

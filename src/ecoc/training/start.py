@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from ecoc.config import load_toml
-from ecoc.data.loader import Windows, open_cases, open_sessions
+from ecoc.data.loader import Windows, dims_of, open_cases, open_sessions
 from ecoc.data.sequences import Dataset, open_data
-from ecoc.encoders import Dims, Encoder
-from ecoc.errors import InputError, ResourceError
+from ecoc.encoders import Encoder
+from ecoc.errors import ArtifactError, InputError, ResourceError
 from ecoc.folder import lock
 from ecoc.methods import Method
 from ecoc.model import BEST, build_method
-from ecoc.run import CHECKPOINTS, CONFIG, ITEMS, METRICS, RESULT, Run, RunConfig, compose, is_run
+from ecoc.run import CHECKPOINTS, CONFIG, FINGERPRINT, ITEMS, METRICS, RESULT, Run, RunConfig, compose, is_run
 from ecoc.schema import ITEMS as DATA_ITEMS
 from ecoc.schema import json_bytes
 from ecoc.storage import load_checkpoint, load_latest, remove_partial, save_checkpoint, write_whole
@@ -52,11 +52,15 @@ def train(  # noqa: PLR0913 - one parameter a choice
     dataset = data if isinstance(data, Dataset) else open_data(data)
     base = config if isinstance(config, Mapping) else load_toml(Path(config)) if config is not None else {}
     run = Run(Path(out))
-    chosen = _settled(compose(base, settings or {}, encoder=encoder, method=method, preset=preset))
-    run.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def composed(below: Mapping[str, Any]) -> RunConfig:
+        return compose(below, base, settings or {}, encoder=encoder, method=method, preset=preset)
+
+    chosen = _settled(composed({}))
+    _make_parent(run.path)
     with lock(run.path):
         if _is_to_resume(run, resume):
-            chosen = _agreed(run, dataset, chosen if (config or settings or encoder or method or preset) else None)
+            chosen = _agreed(run, dataset, composed(run.config().values()))
             if (run.path / RESULT).is_file():
                 return run
         else:
@@ -64,11 +68,6 @@ def train(  # noqa: PLR0913 - one parameter a choice
         with _threads(chosen.train.threads):
             _work(run, dataset, chosen, progress or unwatched, say)
     return run
-
-
-def dims_of(data: Dataset) -> Dims:
-    """The sizes that encoders take from a dataset."""
-    return Dims(data.counts.items, len(data), len(data.manifest.feedback.names))
 
 
 def _settled(config: RunConfig) -> RunConfig:
@@ -93,21 +92,30 @@ def _is_to_resume(run: Run, resume: bool) -> bool:
     return True
 
 
-def _agreed(run: Run, data: Dataset, asked: RunConfig | None) -> RunConfig:
+def _agreed(run: Run, data: Dataset, asked: RunConfig) -> RunConfig:
     """The settings of the run to resume; other settings or other data than it began with are an error."""
     config = run.config()
-    if asked is not None:
-        for section, content in config.values().items():
-            for key, value in content.items():
-                other = asked.values()[section].get(key)
-                if other != value and key != "threads":
-                    raise InputError(
-                        f"{run.path}: began with {section}.{key} = {value}, now {other}; resume without settings"
-                    )
-    fingerprint = (run.path / "data.sha256").read_text().strip()
+    for section, content in asked.values().items():
+        for key, value in content.items():
+            old = config.values()[section].get(key)
+            if old != value and (section, key) != ("train", "threads"):
+                raise InputError(
+                    f"{run.path}: began with {section}.{key} = {old}, not {value}; resume without settings"
+                )
+    try:
+        fingerprint = (run.path / FINGERPRINT).read_text().strip()
+    except OSError as error:
+        raise ArtifactError(f"{run.path / FINGERPRINT}: {error.strerror}; train again") from None
     if fingerprint != data.checksum:
         raise InputError(f"{run.path}: began with other data than {data.path}; give the same prepared dataset")
     return config
+
+
+def _make_parent(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path.parent}: {error.strerror}; choose another folder") from None
 
 
 def _begin(run: Run, data: Dataset, config: RunConfig) -> None:
@@ -116,7 +124,7 @@ def _begin(run: Run, data: Dataset, config: RunConfig) -> None:
     try:
         (run.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(data.path / DATA_ITEMS, run.path / ITEMS)
-        (run.path / "data.sha256").write_text(data.checksum + "\n")
+        (run.path / FINGERPRINT).write_text(data.checksum + "\n")
         (run.path / METRICS).touch()
         (run.path / CONFIG).write_text(config.toml(), encoding="utf-8")  # last: it makes the folder a run
     except OSError as error:

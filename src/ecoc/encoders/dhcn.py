@@ -1,0 +1,151 @@
+"""DHCN: self-supervised hypergraph convolutional networks for session-based recommendation (Xia et al., 2021)."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import softplus
+
+from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.encoders.base import Encoder, EncoderConfig, Imitation, at
+from ecoc.encoders.hypergraph import Hypergraph, incidence, overlap
+from ecoc.schema import PAD
+
+_CELLS = 1 << 18
+"""Most floats of a block of query-key pairs, if it is more than one query; measured best of 2^16..2^19."""
+
+
+class DHCN(Encoder):
+    """Items smoothed over the training sessions that hold them; a session is read by attention with reversed positions.
+
+    x*_j = tanh(W1 [x_j; pos_{t-j+1}] + b), state_t = sum_{j<=t} (f . sigmoid(W2 mean_{j<=t} x + W3 x*_j + c)) x_j.
+    A second view of the batch's sessions, smoothed over their overlap, is contrasted with their states in training.
+    """
+
+    class Config(EncoderConfig):
+        """Settings of DHCN."""
+
+        layers: int = Field(3, gt=0, le=16, description="convolutions over the hypergraph and over the line graph")
+        ssl: float = Field(
+            0.01, ge=0, description="weight of the contrast of the two views, a mean over the rows of a batch"
+        )
+
+    transforms_items: ClassVar[bool] = True
+    members: Tensor  # [nnz] int32; distinct items of each training session
+    offsets: Tensor  # [S + 1] int32; where the items of each begin
+
+    def __init__(self, config: Config, dims: Dims) -> None:
+        super().__init__(config, dims)
+        self.layers, self.ssl = config.layers, config.ssl
+        self.register_buffer("members", torch.empty(0, dtype=torch.int32))
+        self.register_buffer("offsets", torch.zeros(1, dtype=torch.int32))
+        self._hypergraph: Hypergraph | None = None
+        self.positions = nn.Parameter(torch.empty(config.length, config.dim))
+        self.item_part = nn.Linear(config.dim, config.dim)  # W1 and b
+        self.position_part = nn.Linear(config.dim, config.dim, bias=False)
+        self.mean_key = nn.Linear(config.dim, config.dim, bias=False)  # W2
+        self.key = nn.Linear(config.dim, config.dim)  # W3 and c
+        self.score = nn.Parameter(torch.empty(config.dim))  # f
+        for parameter in (self.positions, self.score):
+            nn.init.uniform_(parameter, -(config.dim**-0.5), config.dim**-0.5)
+
+    def learn(self, sessions: Sessions) -> None:
+        self.members, self.offsets = (part.to(self.members.device) for part in incidence(sessions))
+
+    def items(self, table: Tensor) -> Tensor:
+        if self._hypergraph is None or not self._hypergraph.made_of(self.members, self.offsets, table):
+            self._hypergraph = Hypergraph(self.members, self.offsets, self.layers, table)
+        return self._hypergraph.smooth(table)
+
+    def forward(self, embedded: Tensor, history: History) -> Tensor:
+        steps = torch.arange(1, embedded.shape[1] + 1, device=embedded.device)
+        mean = self._asked(embedded.cumsum(1) / steps[:, None])
+        places = self.position_part(self.positions)
+        weights = _Weights.apply(self.item_part(embedded), places, mean, self.key.weight, self.score)  # type: ignore[no-untyped-call]
+        return weights @ embedded
+
+    def last(self, embedded: Tensor, history: History) -> Tensor:
+        lengths = history.lengths[:, None]
+        back = lengths - 1 - torch.arange(embedded.shape[1], device=embedded.device)  # [B, L]
+        mean = self._asked((embedded * (back >= 0)[:, :, None]).sum(1) / lengths)  # [B, d]
+        mixed = torch.tanh(self.item_part(embedded) + self.position_part(self.positions)[back.clamp(min=0)])
+        weights = torch.sigmoid(mixed @ self.key.weight.T + mean[:, None]) @ self.score * (back >= 0)  # [B, L]
+        return (weights[:, None] @ embedded).squeeze(1)
+
+    def imitate(self, items: Tensor, batch: Batch) -> Imitation:
+        history, wanted = batch.history, batch.target != PAD
+        embedded = self.embed(items, history)
+        states = self(embedded, history)
+        extra = {} if self.ssl == 0 else {"ssl": self.ssl * self._contrast(states, embedded, history)}
+        return Imitation(states[wanted], batch.target[wanted], extra)
+
+    def _asked(self, mean: Tensor) -> Tensor:
+        """W2 mean + c."""
+        return self.mean_key(mean) + self.key.bias
+
+    def _contrast(self, states: Tensor, embedded: Tensor, history: History) -> Tensor:
+        """Mean of -ln sigmoid(h . l) - ln(1 - sigmoid(l . h~)): states h, line-graph view l, and h~ shuffled states."""
+        lengths = history.lengths
+        own = at(states, (lengths - 1).clamp(min=0))  # [B, d]
+        real = (history.items != PAD)[:, :, None]
+        line = self._line((embedded * real).sum(1) / lengths.clamp(min=1)[:, None], history.items)
+        shuffled = own[torch.randperm(own.shape[0])][:, torch.randperm(own.shape[1])]
+        return (softplus(-(own * line).sum(1)) + softplus((line * shuffled).sum(1))).mean()
+
+    def _line(self, means: Tensor, items: Tensor) -> Tensor:
+        """Mean item vectors [B, d] of sessions, spread over their overlap: the average of all layers, [B, d]."""
+        shares = overlap(items, means.dtype)
+        shares = shares / shares.sum(1, keepdim=True)
+        found = means
+        for _ in range(self.layers):
+            found = means + shares @ found  # by Horner's rule, as (1 + A (1 + A (1 + A))) x
+        return found / (self.layers + 1)
+
+
+class _Weights(torch.autograd.Function):
+    """f . sigmoid(asked[t] + W3 tanh(mixed[j] + places[t - j])) for each j <= t, else 0: [B, L, L].
+
+    The pairs [B, L, L, d] are visited in blocks of queries that stay in the cache, and made again to go back.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, mixed: Tensor, places: Tensor, asked: Tensor, key: Tensor, score: Tensor) -> Tensor:
+        weights = mixed.new_zeros(*mixed.shape[:2], mixed.shape[1])
+        for queries, _, _, gate in _blocks(mixed, places, asked, key):
+            weights[:, queries, : queries.stop] = gate @ score
+        ctx.save_for_backward(mixed, places, asked, key, score)
+        return weights.tril_()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        mixed, places, asked, key, score = ctx.saved_tensors
+        by_mixed, by_places, by_asked, by_key, by_score = (torch.zeros_like(part) for part in ctx.saved_tensors)
+        grad, one, width = grad.tril(), score.new_ones(()), len(score)
+        for queries, back, pairs, gate in _blocks(mixed, places, asked, key):
+            block = grad[:, queries, : queries.stop].contiguous()  # [B, rows, keys]
+            by_score.addmv_(gate.view(-1, width).T, block.view(-1))
+            slope = gate.addcmul_(gate, gate, value=-1).mul_(block[..., None]).mul_(score)
+            by_asked[:, queries] = slope.sum(2)
+            by_key.addmm_(slope.view(-1, width).T, pairs.view(-1, width))
+            slope = torch.addcmul(one, pairs, pairs, value=-1).mul_(slope @ key)
+            by_mixed[:, : queries.stop] += slope.sum(1)
+            by_places.index_add_(0, back.view(-1), slope.sum(0).view(-1, width))
+        return by_mixed, by_places, by_asked, by_key, by_score
+
+
+def _blocks(
+    mixed: Tensor, places: Tensor, asked: Tensor, key: Tensor
+) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+    """Queries; t - j [rows, keys], 0 for the future; tanh and sigmoid of each pair [B, rows, keys, d]."""
+    length = mixed.shape[1]
+    steps = torch.arange(length, device=mixed.device)
+    rows = max(1, _CELLS // mixed.numel())
+    for first in range(0, length, rows):
+        queries = slice(first, min(first + rows, length))
+        back = (steps[queries, None] - steps[: queries.stop]).clamp(min=0)
+        pairs = (mixed[:, None, : queries.stop] + places[back]).tanh_()
+        yield queries, back, pairs, (pairs @ key.T).add_(asked[:, queries, None]).sigmoid_()

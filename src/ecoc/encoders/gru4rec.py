@@ -1,0 +1,45 @@
+"""GRU4Rec: session-based recommendation with a recurrent net (Hidasi et al., 2016)."""
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from ecoc.batch import Dims, History
+from ecoc.encoders.base import Encoder, EncoderConfig, at, mlp
+
+
+class GRU4Rec(Encoder):
+    """One recurrent layer; its state after each item, through a head, is the preference."""
+
+    class Config(EncoderConfig):
+        """Settings of GRU4Rec."""
+
+        hidden: int = Field(128, gt=0, le=65536, description="width of the recurrent state")
+        head: int = Field(256, ge=0, le=65536, description="hidden width of the head; 0 for a single linear layer")
+
+    def __init__(self, config: Config, dims: Dims) -> None:
+        super().__init__(config, dims)
+        self.gru = nn.GRU(config.dim, config.hidden, batch_first=True)
+        self.head = mlp(config.hidden, config.head, config.dim)
+        start(self.gru, self.head)
+
+    def forward(self, embedded: Tensor, history: History) -> Tensor:
+        return self.head(self.gru(embedded)[0])
+
+    def last(self, embedded: Tensor, history: History) -> Tensor:
+        return self.head(at(self.gru(embedded)[0], history.lengths - 1))
+
+
+def start(gru: nn.GRU, head: nn.Sequential) -> None:
+    """Xavier inputs, orthogonal recurrence, He head: from torch's own, smaller start, training lags for long."""
+    for name, values in gru.named_parameters():
+        if name.startswith("weight_ih"):
+            nn.init.xavier_uniform_(values)
+        elif name.startswith("weight_hh"):
+            for gate in values.chunk(3):
+                nn.init.orthogonal_(gate)
+        else:
+            nn.init.zeros_(values)
+    for layer in head:
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+            nn.init.zeros_(layer.bias)

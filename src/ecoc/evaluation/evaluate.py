@@ -1,0 +1,306 @@
+"""`ecoc.evaluate` and `ecoc.compare`: runs judged on the same logged cases, with intervals and paired tests."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ecoc.data.loader import dims_of, histories, open_cases, open_sessions
+from ecoc.data.sequences import Dataset, open_data
+from ecoc.errors import ArtifactError, InputError
+from ecoc.evaluation import lists as beyond
+from ecoc.evaluation.judge import is_seen, rank_cases
+from ecoc.evaluation.metrics import NAMES, metrics
+from ecoc.evaluation.statistics import bootstrap, holm, paired
+from ecoc.methods import METHODS
+from ecoc.model import Model, build_method, load
+from ecoc.policy import Policy
+from ecoc.run import EVALUATIONS, RunConfig
+from ecoc.storage import load_checkpoint, save_checkpoint
+from ecoc.watch import Watcher, unwatched
+
+Split = Literal["test", "validation"]
+UNTRAINED = tuple(name for name in METHODS if not METHODS[name].is_trained)
+_LIST = 10
+_LISTED = 10_000  # cases whose lists are looked at beyond accuracy
+COMPARED = ("hr@10", "mrr@10", "ndcg@10")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is judged; runs are comparable if these and the data agree."""
+
+    split: Split = "test"
+    max_cases: int = 0
+    exclude_seen: bool = False
+    min_history: int = 1
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the files that keep the result."""
+        extra = [f"max-{self.max_cases}-seed-{self.seed}"] * (self.max_cases > 0)
+        extra += ["exclude-seen"] * self.exclude_seen + [f"after-{self.min_history}"] * (self.min_history > 1)
+        return "-".join([self.split, *extra])
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One policy's results."""
+
+    name: str
+    ranks: NDArray[np.float64]
+    lists: dict[str, float]
+    seconds: float
+
+    def means(self, chosen: NDArray[np.bool_] | None = None) -> dict[str, float]:
+        """Metrics over all cases, or the chosen ones."""
+        found = metrics(self.ranks if chosen is None else self.ranks[chosen])
+        return {name: float(values.mean()) for name, values in found.items()}
+
+
+class Bench:
+    """A dataset's cases under some options, to judge any number of policies on."""
+
+    def __init__(self, data: Dataset, options: Options) -> None:
+        self.data, self.options = data, options
+        self.cases = open_cases(
+            data, options.split, min_history=options.min_history, most=options.max_cases, seed=options.seed
+        )
+        if not len(self.cases):
+            raise InputError(f"{data.path}: the {options.split} split has no case to judge; prepare with another split")
+        self.users = data.users[self.cases.sequence]
+        self.sessions = open_sessions(data)
+
+    def judge(self, name: str, policy: Policy, watch: Watcher = unwatched) -> Judged:
+        """Rank every case; look at the lists of a sample of them."""
+        started = time.perf_counter()
+        total = len(self.cases)
+        ranks, _ = rank_cases(
+            policy,
+            self.data,
+            self.cases,
+            exclude_seen=self.options.exclude_seen,
+            watch=lambda done: watch(f"rank {name}", done, total),
+        )
+        return Judged(name, ranks, self._beyond(policy), time.perf_counter() - started)
+
+    def _beyond(self, policy: Policy) -> dict[str, float]:
+        chosen = np.random.default_rng(0).permutation(len(self.cases))[:_LISTED]
+        sample = self.cases.part(np.sort(chosen))
+        _, lists = rank_cases(policy, self.data, sample, exclude_seen=self.options.exclude_seen, k=_LIST)
+        share = self.data.vocab.popularity()
+        past = histories(self.data, sample, policy.length).items.numpy()
+        return {
+            f"coverage@{_LIST}": beyond.coverage(lists, policy.items),
+            f"popularity_lift@{_LIST}": beyond.popularity_lift(lists, past, share),
+            f"diversity@{_LIST}": beyond.diversity(lists, self.sessions, policy.items),
+        }
+
+    def untrained(self, length: int, watch: Watcher = unwatched) -> list[Judged]:
+        """The methods that need no training, on the same cases."""
+        found = []
+        for name in UNTRAINED:
+            config = RunConfig.build({"method": {"name": name}, "encoder": {"length": length}})
+            method = build_method(config, dims_of(self.data))
+            method.learn(self.sessions)
+            found.append(self.judge(name, method.policy, watch))
+        return found
+
+
+def evaluate(
+    model: Model | str | PathLike[str],
+    data: Dataset | str | PathLike[str] | None = None,
+    *,
+    split: Split = "test",
+    max_cases: int = 0,
+    exclude_seen: bool = False,
+    untrained: bool = True,
+    seed: int = 0,
+    progress: Watcher | None = None,
+) -> dict[str, Any]:
+    """Rank every test target of a run among all items: HR, MRR, NDCG at 5, 10 and 20, with 95 % intervals over users.
+
+    `max_cases` judges a seeded sample only, `exclude_seen` takes a user's past items out of the ranking (the paper
+    leaves them in); `untrained` adds rows for popular, recent and markov. Ranks are kept in the run for `compare`.
+    """
+    opened = model if isinstance(model, Model) else load(model)
+    dataset = _data_of(opened, data)
+    options = Options(split, max_cases, exclude_seen, opened.config.train.min_history, seed)
+    watch = progress or unwatched
+    bench = Bench(dataset, options)
+    judged = bench.judge(opened.name, opened.policy, watch)
+    _save(opened, bench, judged)
+    others = bench.untrained(opened.policy.length, watch) if untrained else []
+    seen = is_seen(dataset, bench.cases)
+    values = np.stack(list(metrics(judged.ranks).values()))
+    intervals = bootstrap(values, bench.users)
+    return {
+        "run": str(opened.run.path),
+        "data": str(dataset.path),
+        "split": split,
+        "cases": len(bench.cases),
+        "users": len(np.unique(bench.users)),
+        "items": opened.policy.items,
+        "exclude_seen": exclude_seen,
+        "metrics": judged.means(),
+        "intervals": {name: [float(low), float(high)] for name, (low, high) in zip(NAMES, intervals, strict=True)},
+        **judged.lists,
+        "seen": _part(judged, seen),
+        "new": _part(judged, ~seen),
+        "untrained": [
+            {"name": one.name, "metrics": one.means(), **one.lists, "seen": _part(one, seen), "new": _part(one, ~seen)}
+            for one in others
+        ],
+        "seconds": judged.seconds,
+    }
+
+
+def compare(  # noqa: PLR0913 - one parameter a choice
+    runs: Sequence[Model | str | PathLike[str]],
+    data: Dataset | str | PathLike[str] | None = None,
+    *,
+    split: Split = "test",
+    names: Sequence[str] = COMPARED,
+    max_cases: int = 0,
+    exclude_seen: bool = False,
+    untrained: bool = True,
+    seed: int = 0,
+    progress: Watcher | None = None,
+) -> dict[str, Any]:
+    """Judge runs on the same cases: paired differences with 95 % intervals and p-values, bootstrapped over users.
+
+    `p_holm` is corrected for all the comparisons made. A run that was evaluated before is not ranked again.
+    """
+    _check_names(names)
+    models = [run if isinstance(run, Model) else load(run) for run in runs]
+    dataset = _data_of(models[0], data)
+    watch = progress or unwatched
+    benches: dict[int, Bench] = {}
+    judged = []
+    for model in models:
+        _same_data(model, dataset)
+        history = model.config.train.min_history
+        bench = benches.setdefault(history, Bench(dataset, Options(split, max_cases, exclude_seen, history, seed)))
+        judged.append(_kept(model, bench) or _save(model, bench, bench.judge(model.name, model.policy, watch)))
+    if len(benches) > 1:
+        raise InputError("the runs differ in train.min_history, so they have no common test cases; train them alike")
+    bench = next(iter(benches.values()))
+    if untrained:
+        judged += bench.untrained(models[0].policy.length, watch)
+    named = _named(judged)
+    pairs = _pairs(named, len(models), bench, names)
+    return {
+        "data": str(dataset.path),
+        "split": split,
+        "cases": len(bench.cases),
+        "users": len(np.unique(bench.users)),
+        "runs": [{"name": name, "metrics": one.means(), **one.lists} for name, one in named.items()],
+        "pairs": pairs,
+    }
+
+
+def _pairs(named: Mapping[str, Judged], runs: int, bench: Bench, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Each of the first `runs` with all after it, on every metric and on the same resamples of users."""
+    rows = [NAMES.index(name) for name in names]
+    values = {name: np.stack(list(metrics(one.ranks).values()))[rows] for name, one in named.items()}
+    couples = [couple for couple in combinations(named, 2) if couple[0] in list(named)[:runs]]
+    if not couples:
+        return []
+    firsts = np.concatenate([values[a] for a, _ in couples])
+    found = paired(firsts, np.concatenate([values[b] for _, b in couples]), bench.users)
+    keys = [(a, b, metric) for a, b in couples for metric in names]
+    columns = zip(keys, found.difference, found.low, found.high, found.p, holm(found.p), strict=True)
+    return [
+        {
+            "a": a,
+            "b": b,
+            "metric": metric,
+            "difference": float(difference),
+            "low": float(low),
+            "high": float(high),
+            "p": float(p),
+            "p_holm": float(p_holm),
+        }
+        for (a, b, metric), difference, low, high, p, p_holm in columns
+    ]
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in NAMES:
+            raise InputError(f"unknown metric '{name}'; there is: {', '.join(NAMES)}")
+
+
+def _named(judged: Sequence[Judged]) -> dict[str, Judged]:
+    """By name; a name that comes again is numbered."""
+    result: dict[str, Judged] = {}
+    for one in judged:
+        name, number = one.name, 2
+        while name in result:
+            name, number = f"{one.name} ({number})", number + 1
+        result[name] = one
+    return result
+
+
+def _part(judged: Judged, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+    """Metrics of some of the cases; none if there are none."""
+    return {"cases": int(chosen.sum()), "metrics": judged.means(chosen) if chosen.any() else None}
+
+
+def _data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset:
+    """The dataset to judge on: the given one, or the one the run was trained on, where it still lies there."""
+    if data is None:
+        data = str(model.run.result().get("data", {}).get("path", ""))
+        if not Path(data).is_dir():
+            raise InputError(f"{model.name}: its dataset is no longer at '{data}'; say where it is with --data")
+    dataset = data if isinstance(data, Dataset) else open_data(data)
+    _same_data(model, dataset)
+    return dataset
+
+
+def _same_data(model: Model, data: Dataset) -> None:
+    if model.run.result().get("data", {}).get("checksum") != data.checksum:
+        raise InputError(f"{model.name}: was trained on other data than {data.path}; judge it on its own dataset")
+
+
+def _save(model: Model, bench: Bench, judged: Judged) -> Judged:
+    """Keep the ranks in the run, for paired tests."""
+    folder = model.run.path / EVALUATIONS
+    folder.mkdir(exist_ok=True)
+    tensors = {
+        "event": torch.from_numpy(bench.cases.event),
+        "sequence": torch.from_numpy(bench.cases.sequence),
+        "rank": torch.from_numpy(np.minimum(judged.ranks, model.policy.items + 1.0)),  # an infinite rank is a miss too
+    }
+    state = {
+        "data": bench.data.checksum,
+        "weights": model.run.result()["weights_sha256"],
+        "metrics": judged.means(),
+        "lists": judged.lists,
+        "seconds": judged.seconds,
+    }
+    save_checkpoint(folder, bench.options.name, tensors, state)
+    return judged
+
+
+def _kept(model: Model, bench: Bench) -> Judged | None:
+    """What an earlier evaluation kept, if it is of these weights and these cases."""
+    folder = model.run.path / EVALUATIONS
+    if not (folder / f"{bench.options.name}.json").is_file():
+        return None
+    try:
+        found = load_checkpoint(folder, bench.options.name)
+    except ArtifactError:
+        return None
+    same = found.state["weights"] == model.run.result()["weights_sha256"] and found.state["data"] == bench.data.checksum
+    if not same or not np.array_equal(found.tensors["event"].numpy(), bench.cases.event):
+        return None
+    return Judged(model.name, found.tensors["rank"].numpy(), found.state["lists"], found.state["seconds"])

@@ -1,0 +1,160 @@
+"""Results for people: the tables that commands print."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ecoc.errors import ArtifactError
+from ecoc.folder import file_sha256
+from ecoc.model import BEST, Model, Recommendations
+from ecoc.run import Run
+
+_COLUMNS = ("hr@5", "hr@10", "hr@20", "mrr@10", "ndcg@5", "ndcg@10", "ndcg@20")
+_LISTS = {"coverage@10": "coverage", "popularity_lift@10": "pop. lift", "diversity@10": "diversity"}
+
+
+def train_page(facts: dict[str, Any], *, profile: bool = False) -> str:
+    """What came of a run."""
+    lines = [f"{facts['run']}: {_kind(facts)} on {facts['items']:,} items"]
+    if facts["steps"]:
+        memory = facts["peak_rss_bytes"] / 2**20
+        lines += [
+            f"  trained    {facts['steps']:,} steps, {facts['epochs']:.3g} epochs, {facts['transitions']:,} targets in "
+            f"{facts['seconds']:.1f} s ({facts['transitions_per_second']:,.0f} a second), peak memory {memory:,.0f} MB",
+            f"  best       {_best(facts)}",
+        ]
+        if profile:
+            lines += ["", *_profile(facts["parts"], facts["steps"])]
+    else:
+        lines.append("  counted, not trained")
+    return "\n".join([*lines, "", f"  judge it   ecoc evaluate {facts['run']}"])
+
+
+def _kind(facts: dict[str, Any]) -> str:
+    return f"{facts['method']} {facts['encoder']}" if facts["encoder"] else str(facts["method"])
+
+
+def _best(facts: dict[str, Any]) -> str:
+    if facts["validation"] is None:
+        return "the last weights; nothing was held out for validation"
+    shown = ", ".join(f"{name} {facts['validation'][name]:.4f}" for name in ("hr@10", "ndcg@10", "ndcg@20"))
+    averaged = ", averaged weights" if facts["best_weights"] == "ema" else ""
+    return f"epoch {facts['best_epoch']:.3g}: validation {shown}{averaged}"
+
+
+def _profile(parts: dict[str, float], steps: int) -> list[str]:
+    """Where the time went, the largest part first."""
+    total = sum(parts.values())
+    lines = [f"  {'part of a step':<18}{'ms a step':>12}{'share':>9}"]
+    for name, seconds in sorted(parts.items(), key=lambda part: -part[1]):
+        lines.append(f"  {name:<18}{1000 * seconds / max(steps, 1):>12.3f}{seconds / max(total, 1e-9):>9.1%}")
+    return lines
+
+
+def evaluate_page(facts: dict[str, Any]) -> str:
+    """A run beside what needs no training."""
+    name = Path(facts["run"]).name
+    seen = "left out of the ranking" if facts["exclude_seen"] else "stay in the ranking"
+    rows = [{"name": name, **facts}, *facts["untrained"]]
+    interval = "  ".join(f"{key} {low:.4f} to {high:.4f}" for key, (low, high) in _chosen(facts["intervals"]))
+    lines = [
+        f"{facts['run']} on {facts['data']}, {facts['split']} split: {facts['cases']:,} cases of "
+        f"{facts['users']:,} users, all {facts['items']:,} items ranked, items of the past {seen}",
+        "",
+        *_table(rows, lambda row: row["metrics"]),
+        "",
+        f"  95 % intervals over users for {name}: {interval}",
+    ]
+    for kind, what in (("seen", "already in the user's past"), ("new", "not in the user's past")):
+        if facts[kind]["cases"]:
+            share = facts[kind]["cases"] / facts["cases"]
+            lines += ["", f"  {kind} targets: {what} ({facts[kind]['cases']:,} cases, {share:.1%})"]
+            lines += _table(rows, lambda row, kind=kind: row[kind]["metrics"], lists=False)
+    return "\n".join(lines)
+
+
+def _chosen(intervals: dict[str, list[float]]) -> list[tuple[str, list[float]]]:
+    return [(key, intervals[key]) for key in ("hr@10", "ndcg@10", "ndcg@20")]
+
+
+def _table(rows: Sequence[dict[str, Any]], metrics: Any, *, lists: bool = True) -> list[str]:
+    """One row a run; the best of each metric is marked."""
+    width = max([12, *(len(row["name"]) + 2 for row in rows)])
+    best = {column: max(metrics(row)[column] for row in rows) for column in _COLUMNS}
+    extra = list(_LISTS) if lists else []
+    head = "".join(f"{column:>10}" for column in _COLUMNS) + "".join(f"{_LISTS[name]:>12}" for name in extra)
+    lines = [f"  {'':<{width}}{head}"]
+    for row in rows:
+        found = metrics(row)
+        cells = "".join(f"{f'{found[c]:.4f}' + ('*' if found[c] == best[c] > 0 else ' '):>10}" for c in _COLUMNS)
+        shown = "".join(f"{_list_value(name, row):>12}" for name in extra)
+        lines.append(f"  {row['name']:<{width}}{cells}{shown}".rstrip())
+    return lines
+
+
+def _list_value(name: str, row: dict[str, Any]) -> str:
+    return f"{row[name]:+.2f}" if name.startswith("popularity") else f"{row[name]:.3f}"
+
+
+def compare_page(facts: dict[str, Any]) -> str:
+    """Runs side by side, then every two of them."""
+    width = max(len(f"{pair['a']} - {pair['b']}") for pair in facts["pairs"]) + 2 if facts["pairs"] else 12
+    lines = [
+        f"{facts['data']}, {facts['split']} split: {facts['cases']:,} cases of {facts['users']:,} users",
+        "",
+        *_table(facts["runs"], lambda row: row["metrics"]),
+        "",
+        f"  {'difference':<{width}}{'metric':<10}{'':>9}{'95 % interval':>22}{'p':>9}{'p (Holm)':>10}",
+    ]
+    for pair in facts["pairs"]:
+        interval = f"{pair['low']:+.4f} to {pair['high']:+.4f}"
+        mark = " *" if pair["p_holm"] < 0.05 else ""
+        lines.append(
+            f"  {pair['a'] + ' - ' + pair['b']:<{width}}{pair['metric']:<10}{pair['difference']:>+9.4f}{interval:>22}"
+            f"{pair['p']:>9.4f}{pair['p_holm']:>10.4f}{mark}"
+        )
+    return "\n".join([*lines, "", "  * below .05 after Holm's correction for all the comparisons above"])
+
+
+def recommended(model: Model, found: Recommendations) -> dict[str, Any]:
+    """What `ecoc recommend --json` answers."""
+    results = []
+    for items, scores, unknown in zip(found.items, found.scores, found.unknown, strict=True):
+        listed = [
+            {"item": item, "title": model.vocab.item(item).title, "score": score, "value": None}
+            for item, score in zip(items, scores, strict=True)
+        ]
+        results.append({"items": listed, "unknown": unknown})
+    return {"results": results}
+
+
+def recommend_page(facts: dict[str, Any], asked: Sequence[str]) -> str:
+    """Lists, each under what was asked."""
+    lines = []
+    for text, result in zip(asked, facts["results"], strict=True):
+        lines.append(f"after {text}" if text.strip() else "without a history: what is popular")
+        lines += [f"  unknown, ignored: {', '.join(result['unknown'])}"] if result["unknown"] else []
+        for place, entry in enumerate(result["items"], 1):
+            title = f"   {entry['title']}" if entry["title"] else ""
+            lines.append(f"  {place:>3}. {entry['item']:<16}{entry['score']:>10.4f}{title}")
+    return "\n".join(lines)
+
+
+def run_facts(path: Path, *, verify: bool) -> dict[str, Any]:
+    """What `ecoc info RUN` answers."""
+    run = Run(path)
+    config, result = run.config(), run.result()
+    if verify and file_sha256(run.checkpoints / f"{BEST}.safetensors") != result.get("weights_sha256"):
+        raise ArtifactError(f"{run.checkpoints / BEST}.safetensors: changed since the run ended; train again")
+    return {"kind": "run", **result, "config": config.values(), "is_verified": verify}
+
+
+def run_page(facts: dict[str, Any]) -> str:
+    """A run in words."""
+    lines = [train_page(facts), "", f"  data       {facts['data']['path']} ({facts['data']['checksum'][:16]}…)"]
+    lines += [f"  weights    {facts['weights_sha256']}"]
+    lines += ["             as they were when the run ended"] if facts["is_verified"] else []
+    for section, values in facts["config"].items():
+        told = ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
+        lines.append(f"  {section:<11}{told}")
+    return "\n".join(lines)
