@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ecoc import ranking
-from ecoc.batch import History
+from ecoc.batch import Dims, History
 from ecoc.data.vocab import ItemVocab
-from ecoc.encoders import ENCODERS, Dims
+from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.methods import METHODS, Method, Parts
 from ecoc.methods.untrained import PopularPolicy

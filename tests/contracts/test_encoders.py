@@ -11,8 +11,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from ecoc.batch import Batch, History, Sessions
-from ecoc.encoders import ENCODERS, Dims, Encoder, Imitation
+from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.encoders import ENCODERS, Encoder, Imitation
 from ecoc.schema import PAD
 
 DIM, LENGTH, ITEMS, USERS, KINDS = 16, 12, 30, 5, 3

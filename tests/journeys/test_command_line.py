@@ -137,8 +137,10 @@ def test_output_cut_off_by_a_reader_is_no_error(ecoc_command: Path, tmp_path: Pa
     assert done.stderr == ""
 
 
-def test_every_command_of_the_readme_works(run_ecoc: Command, ecoc_command: Path, tmp_path: Path) -> None:
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize("pages", [("README.md",), ("docs/train.md", "docs/evaluate.md")])
+def test_every_command_of_the_documents_works(pages: tuple[str, ...], ecoc_command: Path, tmp_path: Path) -> None:
+    text = "\n".join((ROOT / page).read_text() for page in pages)
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     commands = [
         line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.startswith("ecoc ")
     ]

@@ -70,7 +70,7 @@ class DHCN(Encoder):
     def last(self, embedded: Tensor, history: History) -> Tensor:
         lengths = history.lengths[:, None]
         back = lengths - 1 - torch.arange(embedded.shape[1], device=embedded.device)  # [B, L]
-        mean = self._asked((embedded * (back >= 0)[:, :, None]).sum(1) / lengths)  # [B, d]
+        mean = self._asked(embedded.sum(1) / lengths)  # [B, d]; padding is zero
         mixed = torch.tanh(self.item_part(embedded) + self.position_part(self.positions)[back.clamp(min=0)])
         weights = torch.sigmoid(mixed @ self.key.weight.T + mean[:, None]) @ self.score * (back >= 0)  # [B, L]
         return (weights[:, None] @ embedded).squeeze(1)
@@ -90,8 +90,7 @@ class DHCN(Encoder):
         """Mean of -ln sigmoid(h . l) - ln(1 - sigmoid(l . h~)): states h, line-graph view l, and h~ shuffled states."""
         lengths = history.lengths
         own = at(states, (lengths - 1).clamp(min=0))  # [B, d]
-        real = (history.items != PAD)[:, :, None]
-        line = self._line((embedded * real).sum(1) / lengths.clamp(min=1)[:, None], history.items)
+        line = self._line(embedded.sum(1) / lengths.clamp(min=1)[:, None], history.items)  # padding is zero
         shuffled = own[torch.randperm(own.shape[0])][:, torch.randperm(own.shape[1])]
         return (softplus(-(own * line).sum(1)) + softplus((line * shuffled).sum(1))).mean()
 

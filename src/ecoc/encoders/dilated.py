@@ -1,6 +1,5 @@
 """Dilated causal convolution in time-major layout, where a delay is a shift of whole rows: no padding and no copy."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,17 +27,17 @@ def _plain(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
     return bias
 
 
-def _delays(taps: int, shift: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Older taps and their delay in rows; those that reach before the start of every sequence are left out."""
-    for tap in range(taps - 2, -1, -1):
-        delay = (taps - 1 - tap) * shift
-        if delay >= rows:
-            return
-        yield tap, delay
+def _delays(weight: Tensor, shift: int) -> list[tuple[int, int]]:
+    """Every tap but the newest, with its delay in rows."""
+    newest = weight.shape[0] - 1
+    return [(tap, (newest - tap) * shift) for tap in range(newest)]
 
 
 class _CausalConv(torch.autograd.Function):
-    """One matrix product a tap, on contiguous rows of [L B, in]; a delay of one step is a shift of B rows."""
+    """One matrix product a tap, on contiguous rows of [L B, in]; a delay of one step is a shift of B rows.
+
+    A tap that reaches before the start of the sequences gets no rows, and costs nothing.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
@@ -47,7 +46,7 @@ class _CausalConv(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.shift, ctx.count = dilation * count, count
         out = torch.addmm(bias, x, weight[-1])  # [L B, out]
-        for tap, delay in _delays(weight.shape[0], ctx.shift, x.shape[0]):
+        for tap, delay in _delays(weight, ctx.shift):
             out[delay:].addmm_(x[:-delay], weight[tap])
         return out.view(length, count, -1)
 
@@ -58,7 +57,7 @@ class _CausalConv(torch.autograd.Function):
         grad = grad.flatten(0, 1)
         grad_x, grad_weight = grad @ weight[-1].T, torch.zeros_like(weight)
         torch.mm(x.T, grad, out=grad_weight[-1])
-        for tap, delay in _delays(weight.shape[0], ctx.shift, x.shape[0]):
+        for tap, delay in _delays(weight, ctx.shift):
             grad_x[:-delay].addmm_(grad[delay:], weight[tap].T)
             torch.mm(x[:-delay].T, grad[delay:], out=grad_weight[tap])
         return grad_x.view(-1, ctx.count, x.shape[1]), grad_weight, grad.sum(0), None

@@ -50,7 +50,9 @@ class Hypergraph:
         self.starts = torch.cat([degree.new_zeros(1), degree.cumsum(0)]).to(torch.int32)
         self.per_size = size.clamp(min=1).to(table.dtype).reciprocal()[:, None]  # [S, 1]
         self.per_degree = degree.clamp(min=1).to(table.dtype).reciprocal()[:, None]  # [V, 1]
-        self.operator = self._operator() if self._dense_is_cheaper() else None
+        self.operator: Tensor | None = None
+        if self._dense_is_cheaper():
+            self.operator = self._dense()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Hypergraph":
         return self
@@ -96,10 +98,9 @@ class Hypergraph:
         rows = self.kind[0]
         return rows <= _DENSE_ITEMS and rows * rows <= _DENSE_COST * 2 * self.layers * len(self.members)
 
-    def _operator(self) -> Tensor:
+    def _dense(self) -> Tensor:
         """A as a matrix [V, V]: the sparse products, applied to the columns of I."""
         rows, dtype, device = self.kind
-        self.operator = None
         identity = torch.eye(rows, dtype=dtype, device=device)
         columns = max(1, _DENSE_COLUMNS // len(self.per_size))
         parts = [self.apply(identity[:, first : first + columns].contiguous()) for first in range(0, rows, columns)]

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from ecoc.batch import History
-from ecoc.encoders.base import Dims, Encoder
+from ecoc.batch import Dims, History
+from ecoc.encoders.base import Encoder
 from ecoc.encoders.transformer import AttentionConfig, Transformer
 
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Sessions
+from ecoc.batch import Batch, Dims, Sessions
 from ecoc.config import Config
-from ecoc.encoders import Dims, Encoder, EncoderConfig
+from ecoc.encoders import Encoder, EncoderConfig
 from ecoc.policy import Policy
 from ecoc.stopwatch import Stopwatch
 

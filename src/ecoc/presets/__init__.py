@@ -1,0 +1,1 @@
+"""Settings of the paper's experiments, one TOML file a dataset."""
