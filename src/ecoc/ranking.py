@@ -43,6 +43,7 @@ def rank_of(scorer: Scorer, query: Tensor, target: Tensor, exclude: Tensor | Non
         ranks[rows] = 1 + (doubled - 1) / 2  # less the target itself, which equals itself
         if exclude is not None:
             ranks[rows] -= _excluded(scorer, part, wanted, exclude[rows], high, low)
+        ranks[rows].masked_fill_(truth.squeeze(1).isnan(), torch.inf)  # no comparison finds anything above no number
     return ranks.clamp_(min=1)
 
 
@@ -75,8 +76,10 @@ def topk(
     """The k best items of each query and their scores, best first, equal ones by index; [B, k] both.
 
     `exclude` [B, E] (PAD where short) are left out, `only` [M] are the sole candidates. Where fewer than k items are
-    left, the list ends with PAD and -inf. k beyond the catalogue is the catalogue.
+    left, the list ends with PAD and -inf. k beyond the candidates is the candidates.
     """
+    if only is not None:
+        only = torch.unique(only[(only > PAD) & (only <= scorer.items)])
     k = min(k, scorer.items if only is None else len(only))
     found = [
         _topk_rows(scorer, query[i : i + _ROWS], k, None if exclude is None else exclude[i : i + _ROWS], only)
@@ -101,7 +104,7 @@ def _topk_rows(
         chosen = stable_topk(block, k)
         items = torch.cat([items, chosen + start], 1)
         scores = torch.cat([scores, block.gather(1, chosen)], 1)
-        if items.shape[1] > k:
+        if items.shape[1] > chosen.shape[1]:  # more than this block's own, which are in order
             best = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]  # earlier blocks have lower indices
             items, scores = items.gather(1, best), scores.gather(1, best)
     return items, scores

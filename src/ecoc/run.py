@@ -113,20 +113,10 @@ def compose(
     *layers: Mapping[str, Any], encoder: str | None = None, method: str | None = None, preset: str | None = None
 ) -> RunConfig:
     """Settings in order of strength: defaults < preset < layers, left to right; `encoder` and `method` are names."""
-    names: dict[str, Any] = {}
+    chosen = {"encoder": "sasrec", "method": "supervised"}
     for layer in layers:
-        names = _merged(
-            names,
-            {
-                key: {"name": layer[key]["name"]}
-                for key in ("encoder", "method")
-                if isinstance(layer.get(key), Mapping) and "name" in layer[key]
-            },
-        )
-    chosen = {
-        "encoder": encoder or names.get("encoder", {}).get("name", "sasrec"),
-        "method": method or names.get("method", {}).get("name", "supervised"),
-    }
+        chosen = {key: str(_section(layer, key, "config").get("name", name)) for key, name in chosen.items()}
+    chosen = {"encoder": encoder or chosen["encoder"], "method": method or chosen["method"]}
     values: dict[str, Any] = open_preset(preset, **chosen) if preset else {}
     for layer in layers:
         values = _merged(values, layer)

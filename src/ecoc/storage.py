@@ -2,13 +2,14 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -39,8 +40,12 @@ def save_checkpoint(folder: Path, name: str, tensors: Mapping[str, Tensor], stat
     for key, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise TrainingError(f"{folder / name}: not saved, because '{key}' holds a number that is not finite")
-    digest = write_whole(folder / f"{name}.safetensors", _safetensors(tensors))
-    write_whole(folder / f"{name}.json", [json_bytes({**state, "sha256": digest})])
+    paths = folder / f"{name}.safetensors", folder / f"{name}.json"
+    with _cleaned(paths):
+        digest = _write_aside(paths[0], _safetensors(tensors))
+        _write_aside(paths[1], [json_bytes({**state, "sha256": digest})])
+        for path in paths:  # only once both are on disk, so that a full disk takes nothing from what was there before
+            _put(path)
     return digest
 
 
@@ -50,13 +55,13 @@ def load_checkpoint(folder: Path, name: str) -> Checkpoint:
     try:
         if path.stat().st_size > _LARGEST_JSON:
             raise ArtifactError(f"{path}: larger than {_LARGEST_JSON} bytes; not a checkpoint")
-        state = json.loads(path.read_bytes())
+        state = dict(json.loads(path.read_bytes()))
         digest = state.pop("sha256")
         file = folder / f"{name}.safetensors"
         if file_sha256(file) != digest:
             raise ArtifactError(f"{file}: its checksum differs from the one in {path.name}; it was changed or damaged")
         return Checkpoint(load_file(file), state, digest)
-    except (OSError, ValueError, KeyError, AttributeError, RecursionError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, SafetensorError) as error:
         raise ArtifactError(f"{folder / name}: not a readable checkpoint ({str(error)[:100]})") from None
 
 
@@ -110,32 +115,61 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterable[bytes | memoryview]:
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for key in sorted(tensors):
-        flat = tensors[key].detach().contiguous().view(-1)
-        yield flat.view(torch.uint8).numpy().data
+        yield np.ascontiguousarray(tensors[key].detach().numpy()).reshape(-1).view(np.uint8).data
 
 
 def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
     """Write aside, flush, rename; return the SHA-256. On failure the old file is still there and no new one."""
-    partial = path.with_name(path.name + ".partial")
+    with _cleaned([path]):
+        digest = _write_aside(path, pieces)
+        _put(path)
+    return digest
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
+
+
+@contextmanager
+def _cleaned(paths: Iterable[Path]) -> Iterator[None]:
+    """Whatever happens, no temporary file stays."""
+    try:
+        yield
+    finally:
+        for path in paths:
+            with suppress(OSError):
+                _partial(path).unlink(missing_ok=True)
+
+
+def _write_aside(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
+    """Write and flush under a temporary name; return the SHA-256."""
     digest, size = sha256(), 0
     try:
-        with partial.open("wb") as stream:
+        with _partial(path).open("wb") as stream:
             for piece in pieces:
                 size += len(piece)
                 digest.update(piece)
                 stream.write(piece)
             stream.flush()
             os.fsync(stream.fileno())
-        partial.replace(path)
+    except OSError as error:
+        raise _no_room(path, error, size) from error
+    return digest.hexdigest()
+
+
+def _put(path: Path) -> None:
+    """Give a flushed file its name, for good."""
+    try:
+        _partial(path).replace(path)
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
-        raise ResourceError(
-            f"{path}: {error.strerror or error}; at least {size:,} bytes are needed: free space, then pass --resume"
-        ) from error
-    return digest.hexdigest()
+        raise _no_room(path, error, 0) from error
+
+
+def _no_room(path: Path, error: OSError, size: int) -> ResourceError:
+    needed = f"at least {size:,} bytes are needed: " if size else ""
+    return ResourceError(f"{path}: {error.strerror or error}; {needed}free space, then pass --resume")

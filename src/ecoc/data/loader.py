@@ -64,7 +64,8 @@ class Windows:
 
     def _random(self, random: np.random.Generator) -> _Plan:
         size = np.minimum(self._lengths, self.length + 1)
-        first = self._firsts + random.integers(0, self._lengths - size + 1)
+        earliest = np.maximum(self.min_history + 1 - size, 0)  # so that the last event, at least, is a target
+        first = self._firsts + random.integers(earliest, self._lengths - size + 1)
         return _Plan(first, size, self._sequences)
 
     def _tiles(self) -> _Plan:
@@ -72,6 +73,8 @@ class Windows:
         row = np.repeat(np.arange(len(counts)), counts)
         number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 is the last window
         stop = self._lengths[row] - number * self.length
+        kept = stop > self.min_history  # others hold no target
+        row, stop = row[kept], stop[kept]
         size = np.minimum(stop, self.length + 1)
         return _Plan(self._firsts[row] + stop - size, size, self._sequences[row])
 

@@ -33,15 +33,16 @@ class BERT4Rec(Encoder):
         mask_ratio: float = Field(
             0.2, ge=0, le=1, description="share of a window's events masked; never fewer than one"
         )
-        last_share: float = Field(0.2, ge=0, le=1, description="share of windows whose last event alone is masked")
+        last_share: float = Field(0.5, ge=0, le=1, description="share of windows whose last event alone is masked")
 
     def __init__(self, config: Config, dims: Dims) -> None:
         super().__init__(config, dims)
         self.mask_ratio, self.last_share = config.mask_ratio, config.last_share
         self.mask = nn.Parameter(torch.empty(config.dim))
         self.positions = nn.Parameter(torch.empty(config.length, config.dim))
-        nn.init.normal_(self.mask, std=0.02)
-        nn.init.normal_(self.positions, std=0.02)
+        for vectors in (self.mask, self.positions):
+            # As large as an item's: the mask knows its neighbours by position alone, and smaller ones are heard late.
+            nn.init.normal_(vectors, std=config.init * self.scale)
         self.transformer = Transformer(config.dim, config, "gelu")
         self.head = nn.Sequential(nn.Linear(config.dim, config.dim), nn.GELU(), nn.LayerNorm(config.dim))
 

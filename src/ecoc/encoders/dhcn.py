@@ -49,8 +49,8 @@ class DHCN(Encoder):
         self.mean_key = nn.Linear(config.dim, config.dim, bias=False)  # W2
         self.key = nn.Linear(config.dim, config.dim)  # W3 and c
         self.score = nn.Parameter(torch.empty(config.dim))  # f
-        for parameter in (self.positions, self.score):
-            nn.init.uniform_(parameter, -(config.dim**-0.5), config.dim**-0.5)
+        nn.init.uniform_(self.positions, -(config.dim**-0.5), config.dim**-0.5)
+        nn.init.uniform_(self.score, 0, config.dim**-0.5)  # negative weights would point away from the items, for good
 
     def learn(self, sessions: Sessions) -> None:
         self.members, self.offsets = (part.to(self.members.device) for part in incidence(sessions))

@@ -48,10 +48,9 @@ class GCSAN(SessionGraphEncoder):
         self.blocks = nn.ModuleList(
             NodeBlock(config.dim, config.heads, config.inner, config.dropout, "relu") for _ in range(config.blocks)
         )
-        self.norm = nn.LayerNorm(config.dim)
 
     def read_positions(self, here: Tensor, left: Tensor, graphs: PositionGraphs) -> Tensor:
-        attended = self.norm(cast(NodeBlock, self.blocks[0]).positions(here, left, graphs))
+        attended = cast(NodeBlock, self.blocks[0]).positions(here, left, graphs)
         return torch.lerp(here, attended, self.omega)
 
     def read_rows(self, states: Tensor, lengths: Tensor) -> Tensor:
@@ -60,5 +59,5 @@ class GCSAN(SessionGraphEncoder):
         mask = (torch.arange(states.shape[1], device=states.device) <= index[:, None])[:, None, None]  # [N, 1, 1, L]
         for block in self.blocks[:-1]:
             states = block(states, mask)
-        attended = self.norm(cast(NodeBlock, self.blocks[-1]).last(states, index, mask))
+        attended = cast(NodeBlock, self.blocks[-1]).last(states, index, mask)
         return torch.lerp(here, attended, self.omega)

@@ -62,7 +62,7 @@ class Block(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # [B, heads, L, d / heads]
+        return x.view(*x.shape[:2], self.heads, x.shape[2] // self.heads).transpose(1, 2)  # [B, heads, L, d / heads]
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         inner = self.dropout(self.activation(self.widen(self.before_feed_forward(x))))

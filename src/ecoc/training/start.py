@@ -59,14 +59,20 @@ def train(  # noqa: PLR0913 - one parameter a choice
     chosen = _settled(composed({}))
     _make_parent(run.path)
     with lock(run.path):
-        if _is_to_resume(run, resume):
+        is_fresh = not _is_to_resume(run, resume)
+        if not is_fresh:
             chosen = _agreed(run, dataset, composed(run.config().values()))
             if (run.path / RESULT).is_file():
                 return run
         else:
             _begin(run, dataset, chosen)
-        with _threads(chosen.train.threads):
-            _work(run, dataset, chosen, progress or unwatched, say)
+        try:
+            with _threads(chosen.train.threads):
+                _work(run, dataset, chosen, progress or unwatched, say)
+        except InputError:
+            if is_fresh:  # a setting that cannot be: leave nothing behind that would be in the way of the next try
+                shutil.rmtree(run.path, ignore_errors=True)
+            raise
     return run
 
 
@@ -83,9 +89,9 @@ def _settled(config: RunConfig) -> RunConfig:
 
 
 def _is_to_resume(run: Run, resume: bool) -> bool:
-    if not run.path.exists() or not any(run.path.iterdir()):
+    if not run.path.exists() or (run.path.is_dir() and not any(run.path.iterdir())):
         return False
-    if not run.path.is_dir() or not is_run(run.path):
+    if not is_run(run.path):
         raise InputError(f"{run.path}: holds files that are no run; choose another folder")
     if not resume:
         raise InputError(f"{run.path}: a run is there already; choose another folder or pass --resume to go on with it")
