@@ -275,7 +275,7 @@ def main() -> None:
         one.add_argument("--budget", type=float, default=40)
         one.set_defaults(work=work)
     one = parts.add_parser("growth")
-    one.add_argument("--steps", type=int, default=60)
+    one.add_argument("--steps", type=int, default=30)
     one.set_defaults(work=growth)
     one = parts.add_parser("evaluate")
     one.add_argument("--cases", type=int, default=200_000)

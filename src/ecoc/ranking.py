@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ecoc.schema import PAD
 
-_ROWS, _BLOCK = 256, 2048  # a block of scores is 2 MB: it stays in cache between the product and the count
+_ROWS, _BLOCK = 512, 1024  # a block of scores is 2 MB: it stays in cache between the product and the count
 _TOPK_BLOCK = 8192
 _GATHERED = 1 << 24  # most floats gathered at a time
 
@@ -37,9 +37,10 @@ def rank_of(scorer: Scorer, query: Tensor, target: Tensor, exclude: Tensor | Non
         truth, slack = scorer.scores_of(part, wanted)
         high, low = truth + slack, truth - slack  # [n, 1]
         doubled = torch.zeros(len(part), dtype=torch.float64)  # items above count twice, equal ones once
+        flags, ones = part.new_empty(len(part), _BLOCK, dtype=truth.dtype), truth.new_ones(_BLOCK)
         for start in range(PAD + 1, scorer.items + 1, _BLOCK):
             block = scorer.scores(part, start, min(start + _BLOCK, scorer.items + 1))
-            doubled += _counted(block, high, low)
+            doubled += _counted(block, high, low, flags, ones)
         ranks[rows] = 1 + (doubled - 1) / 2  # less the target itself, which equals itself
         if exclude is not None:
             ranks[rows] -= _excluded(scorer, part, wanted, exclude[rows], high, low)
@@ -47,9 +48,9 @@ def rank_of(scorer: Scorer, query: Tensor, target: Tensor, exclude: Tensor | Non
     return ranks.clamp_(min=1)
 
 
-def _counted(scores: Tensor, high: Tensor, low: Tensor) -> Tensor:
+def _counted(scores: Tensor, high: Tensor, low: Tensor, flags: Tensor, ones: Tensor) -> Tensor:
     """#{> high} + #{>= low} by row. Comparing into floats and multiplying with ones is the fastest count there is."""
-    flags, ones = torch.empty_like(scores), scores.new_ones(scores.shape[1])
+    flags, ones = flags[:, : scores.shape[1]], ones[: scores.shape[1]]
     above = torch.gt(scores, high, out=flags) @ ones
     return (above + torch.ge(scores, low, out=flags) @ ones).double()
 

@@ -13,6 +13,7 @@ from ecoc.policy import TiedPolicy
 
 _FULL_UP_TO = 1000  # items; a step's own targets are a pool of about this size, so sampling would save nothing
 _BPR_NEGATIVES = 256
+_GROUP = 1024  # most states that are each other's negatives
 
 
 class Supervised(Method):
@@ -65,9 +66,17 @@ class Supervised(Method):
         return Loss(total, {"bc": imitation, **asked.extra})
 
     def _imitation(self, states: Tensor, target: Tensor, items: Tensor) -> Tensor:
-        """L_BC in the form chosen."""
+        """L_BC in the form chosen. A large step shares negatives within groups, so cost stays linear in targets."""
         if self.form == "full":
             return all_items_loss(states, items, target)
+        groups = -(-len(target) // _GROUP) if self.in_batch else 1
+        losses = [
+            self._sampled(part, mine, items) * (len(mine) / len(target))
+            for part, mine in zip(states.tensor_split(groups), target.tensor_split(groups), strict=True)
+        ]
+        return torch.stack(losses).sum()
+
+    def _sampled(self, states: Tensor, target: Tensor, items: Tensor) -> Tensor:
         pool = sample_pool(target, self.frequency, self.n2, in_batch=self.in_batch)
         vectors = torch.nn.functional.embedding(pool.items, items, sparse=self.policy.encoder.sparse)
         if self.form == "bpr":

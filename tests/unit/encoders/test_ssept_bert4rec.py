@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ecoc.batch import Batch, History
-from ecoc.encoders import Dims, bert4rec
+from ecoc.batch import Batch, Dims, History
+from ecoc.encoders import bert4rec
 from ecoc.encoders.bert4rec import BERT4Rec
 from ecoc.encoders.ssept import SSEPT
 from ecoc.errors import InputError
@@ -62,6 +62,7 @@ def shared(encoder: SSEPT, table: Tensor, batch: Batch) -> Batch:
     hook = encoder.register_forward_pre_hook(lambda _, given: read.append(given[1]))
     asked = encoder.imitate(table, batch)
     hook.remove()
+    assert len(asked.target) == batch.transitions
     target = torch.zeros_like(batch.target).masked_scatter(batch.target != PAD, asked.target)
     return replace(batch, history=read[0], target=target)
 
@@ -222,7 +223,7 @@ def test_masked_item_and_its_feedback_do_not_reach_its_state(table: Tensor) -> N
         return found.states.detach(), found.target
 
     states, target = asked(table, batch)
-    assert len(set(target.tolist())) > 20
+    others_changed = 0
     for index in range(0, len(target), 5):
         item = target[index]
         changed = table.clone()
@@ -230,8 +231,8 @@ def test_masked_item_and_its_feedback_do_not_reach_its_state(table: Tensor) -> N
         marked = replace(batch.history, feedback=torch.where(batch.history.items == item, 3 * codes, codes))
         after, _ = asked(changed, replace(batch, history=marked))
         torch.testing.assert_close(after[index], states[index])
-        seen = (batch.history.items == item).sum() + (batch.target == item).sum() > 2
-        assert not seen or not torch.allclose(after, states)
+        others_changed += not torch.allclose(after, states)
+    assert others_changed > 0
 
 
 def test_only_targets_are_masked(table: Tensor) -> None:
