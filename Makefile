@@ -8,7 +8,7 @@ SHARED ?= $(or $(ECOC_SHARED_DATA),../shared/data)
 
 .PHONY: demo test lint docs bench soak audit lock clean setup
 
-demo: $(READY)  ## a world with a known truth, prepared, and what policies really earn in it
+demo: $(READY)  ## a world with a known truth, prepared and learnt from, and what policies really earn in it
 	"$(BIN)/ecoc" demo --out demo
 
 test: $(READY) lint  ## everything CI runs: lint, types, import contract, all tests, real data if it is there
@@ -27,6 +27,8 @@ docs: $(READY)  ## the documentation as a site in site/
 
 bench: $(READY)  ## speed, as ratios measured in one run
 	"$(BIN)/python" benchmarks/prepare.py
+	"$(BIN)/python" benchmarks/train.py growth
+	"$(BIN)/python" benchmarks/train.py evaluate
 
 soak: $(READY)  ## checks that take minutes: 100 M events in bounded memory, long fuzzing
 	"$(BIN)/python" benchmarks/soak_prepare.py

@@ -388,6 +388,7 @@ def main() -> None:
     """Run the command line; every failure becomes one line and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin make a busy machine several times slower
     listen_for_sigterm()
     try:
         app()

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from ecoc.schema import PAD
@@ -89,6 +90,7 @@ class _Fused(torch.autograd.Function):
         return (total / len(states)).to(states.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         by_state, by_vector = ctx.saved_tensors
         return by_state * grads[0], by_vector * grads[0], None, None, None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,6 +72,7 @@ class Model:
         what is popular. `exclude_seen` leaves out a history's own items, `exclude` the given ones, `only` all others.
         A batch answers as its histories would one by one.
         """
+        self.policy.eval()
         asked = [self._read(history) for history in _lists(histories)]
         banned = self._known(exclude)
         allowed = None if only is None else torch.from_numpy(self._known(only))
@@ -88,7 +90,7 @@ class Model:
         if vectors is None:
             raise InputError(f"{self.name}: method {self.config.method_name} has no item vectors to compare")
         _check_k(k)
-        wanted = _lists([list(items)])[0]
+        wanted = _listed(items)
         index = self.vocab.indices([_text(item) for item in wanted]).astype(np.int64)
         with torch.inference_mode():
             nearness = _Nearness(torch.nn.functional.normalize(vectors, dim=1))
@@ -134,7 +136,7 @@ class Model:
         for event in history:
             item, given = event if isinstance(event, tuple | list) and len(event) == 2 else (event, None)
             items.append(_text(item))
-            if given is not None and given not in self._feedback:
+            if given is not None and not (isinstance(given, str) and given in self._feedback):
                 raise InputError(f"feedback {given!r:.60} is not known; {did_you_mean(str(given), self._feedback)}")
             feedback.append(0 if given is None else self._feedback[given])
         index = self.vocab.indices(items).astype(np.int64)
@@ -144,7 +146,7 @@ class Model:
 
     def _known(self, items: Iterable[str]) -> NDArray[np.int64]:
         """Indices of the ids that are known, each once, in order."""
-        found = self.vocab.indices([_text(item) for item in _lists([list(items)])[0]]).astype(np.int64)
+        found = self.vocab.indices([_text(item) for item in _listed(items)]).astype(np.int64)
         return np.unique(found[found != PAD])
 
 
@@ -196,7 +198,10 @@ def load(path: str | PathLike[str]) -> Model:
         raise ArtifactError(f"{run.path / ITEMS}: {len(vocab)} items, the run was trained on {dims.items}; train again")
     with torch.random.fork_rng(devices=[]):
         policy = build_method(config, dims).policy
-    load_weights(policy, load_checkpoint(run.checkpoints, BEST).tensors, where=str(run.checkpoints / BEST))
+    best = load_checkpoint(run.checkpoints, BEST)
+    if best.sha256 != result.get("weights_sha256"):
+        raise ArtifactError(f"{run.checkpoints / BEST}: other weights than the run ended with; train again")
+    load_weights(policy, best.tensors, where=str(run.checkpoints / BEST))
     return Model(policy, vocab, name=run.name, feedback=feedback, config=config, run=run)
 
 
@@ -221,10 +226,13 @@ def _add(result: Recommendations, vocab: ItemVocab, items: Tensor, scores: Tenso
 
 
 def _lists(histories: Iterable[Sequence[Event]]) -> list[list[Event]]:
-    found = list(histories)
-    if isinstance(histories, str) or any(isinstance(history, str) for history in found):
-        raise InputError("histories are lists of item ids, such as [['a17', 'b3'], ['c9']]; found plain text")
-    return [list(history) for history in found]
+    return [_listed(history) for history in _listed(histories)]
+
+
+def _listed(values: Iterable[Any]) -> list[Any]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InputError(f"expected a list of item ids, such as ['a17', 'b3'], or of histories; found {values!r:.80}")
+    return list(values)
 
 
 def _text(item: object) -> str:

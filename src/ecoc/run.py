@@ -115,6 +115,7 @@ def compose(
     """Settings in order of strength: defaults < preset < layers, left to right; `encoder` and `method` are names."""
     chosen = {"encoder": "sasrec", "method": "supervised"}
     for layer in layers:
+        _section(layer, "train", "config")
         chosen = {key: str(_section(layer, key, "config").get("name", name)) for key, name in chosen.items()}
     chosen = {"encoder": encoder or chosen["encoder"], "method": method or chosen["method"]}
     values: dict[str, Any] = open_preset(preset, **chosen) if preset else {}
@@ -133,7 +134,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def presets() -> list[str]:
     """Names of the presets that come with ecoc."""
-    return sorted(path.name.removesuffix(".toml") for path in files("ecoc.presets").iterdir() if ".toml" in path.name)
+    names = (path.name for path in files("ecoc.presets").iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def open_preset(name: str, *, encoder: str, method: str) -> dict[str, Any]:

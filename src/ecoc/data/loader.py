@@ -138,13 +138,14 @@ class Cases:
 
     event: Ints
     sequence: Ints
+    min_history: int = 1  # users with fewer training events than this and one were not learnt from
 
     def __len__(self) -> int:
         return len(self.event)
 
     def part(self, rows: slice | Ints) -> "Cases":
         """Some of the cases."""
-        return Cases(self.event[rows], self.sequence[rows])
+        return Cases(self.event[rows], self.sequence[rows], self.min_history)
 
 
 def open_cases(data: Dataset, split: Literal["test", "validation"], *, min_history: int, most: int, seed: int) -> Cases:
@@ -159,7 +160,7 @@ def open_cases(data: Dataset, split: Literal["test", "validation"], *, min_histo
     counts = np.maximum(stop - first, 0)
     sequence = np.repeat(np.arange(len(counts)), counts)
     event = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts) + first[sequence]
-    cases = Cases(event, sequence)
+    cases = Cases(event, sequence, min_history)
     if most and len(cases) > most:
         cases = cases.part(np.sort(np.random.default_rng(seed).permutation(len(cases))[:most]))
     return cases
@@ -172,7 +173,8 @@ def histories(data: Dataset, cases: Cases, length: int) -> History:
     steps = np.arange(past.max() if len(past) else 0)
     inside = steps < past[:, None]
     events = np.where(inside, (cases.event - past)[:, None] + steps, 0)
-    learnt = (np.asarray(data.train_lengths)[cases.sequence] > 0) & ~np.asarray(data.is_validation)[cases.sequence]
+    trained = np.asarray(data.train_lengths)[cases.sequence] > cases.min_history
+    learnt = trained & ~np.asarray(data.is_validation)[cases.sequence]
     return History(
         torch.from_numpy(np.where(inside, data.items[events], PAD).astype(np.int64)),
         torch.from_numpy(np.where(inside, data.feedback[events].astype(np.int64) + 1, 0)),

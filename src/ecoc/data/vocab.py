@@ -1,6 +1,7 @@
 """ItemVocab: outside item id <-> index 1..n, with what is known of each item."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +53,11 @@ class ItemVocab:
 
     def indices(self, items: list[str]) -> np.ndarray:
         """Indices of many outside ids at once; unknown ones are PAD."""
-        found = pc.index_in(pa.array(items, pa.string()), value_set=self._ids)
-        return pc.add(pc.fill_null(found, -1), 1).to_numpy().astype(np.int32) if items else np.zeros(0, np.int32)
+        return np.array([self._places.get(item, PAD) for item in items], np.int32)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {item: place for place, item in enumerate(self._ids.to_pylist(), 1)}
 
     def ids(self, indices: np.ndarray) -> list[str]:
         """Outside ids of indices 1..n."""

@@ -17,7 +17,7 @@ from ecoc.data.sequences import Dataset, open_data
 from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation import lists as beyond
 from ecoc.evaluation.judge import is_seen, rank_cases
-from ecoc.evaluation.metrics import NAMES, metrics
+from ecoc.evaluation.metrics import KS, NAMES, metrics
 from ecoc.evaluation.statistics import bootstrap, holm, paired
 from ecoc.methods import METHODS
 from ecoc.model import Model, build_method, load
@@ -42,6 +42,12 @@ class Options:
     exclude_seen: bool = False
     min_history: int = 1
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.split not in ("test", "validation"):
+            raise InputError(f"split {self.split!r:.40}: expected test or validation")
+        if self.max_cases < 0 or self.seed < 0:
+            raise InputError(f"max_cases {self.max_cases} and seed {self.seed}: neither may be below 0")
 
     @property
     def name(self) -> str:
@@ -180,21 +186,22 @@ def compare(  # noqa: PLR0913 - one parameter a choice
     `p_holm` is corrected for all the comparisons made. A run that was evaluated before is not ranked again.
     """
     _check_names(names)
+    if not runs:
+        raise InputError("no run given to compare; name at least one")
     models = [run if isinstance(run, Model) else load(run) for run in runs]
     dataset = _data_of(models[0], data)
     watch = progress or unwatched
-    benches: dict[int, Bench] = {}
-    judged = []
     for model in models:
         _same_data(model, dataset)
-        history = model.config.train.min_history
-        bench = benches.setdefault(history, Bench(dataset, Options(split, max_cases, exclude_seen, history, seed)))
-        judged.append(_kept(model, bench) or _save(model, bench, bench.judge(model.name, model.policy, watch)))
-    if len(benches) > 1:
+    history = models[0].config.train.min_history
+    if any(model.config.train.min_history != history for model in models):
         raise InputError("the runs differ in train.min_history, so they have no common test cases; train them alike")
-    bench = next(iter(benches.values()))
+    bench = Bench(dataset, Options(split, max_cases, exclude_seen, history, seed))
+    judged = [
+        _kept(model, bench) or _save(model, bench, bench.judge(model.name, model.policy, watch)) for model in models
+    ]
     if untrained:
-        judged += bench.untrained(models[0].policy.length, watch)
+        judged += bench.untrained(max(model.policy.length for model in models), watch)
     named = _named(judged)
     pairs = _pairs(named, len(models), bench, names)
     return {
@@ -278,7 +285,7 @@ def _save(model: Model, bench: Bench, judged: Judged) -> Judged:
     tensors = {
         "event": torch.from_numpy(bench.cases.event),
         "sequence": torch.from_numpy(bench.cases.sequence),
-        "rank": torch.from_numpy(np.minimum(judged.ranks, model.policy.items + 1.0)),  # an infinite rank is a miss too
+        "rank": torch.from_numpy(np.minimum(judged.ranks, max(model.policy.items, *KS) + 1.0)),  # infinite: a miss too
     }
     state = {
         "data": bench.data.checksum,
@@ -298,9 +305,11 @@ def _kept(model: Model, bench: Bench) -> Judged | None:
         return None
     try:
         found = load_checkpoint(folder, bench.options.name)
-    except ArtifactError:
+        state, ranks = found.state, found.tensors["rank"].numpy()
+        same = state["weights"] == model.run.result()["weights_sha256"] and state["data"] == bench.data.checksum
+        same = same and len(ranks) == len(bench.cases)
+        if not same or not np.array_equal(found.tensors["event"].numpy(), bench.cases.event):
+            return None
+        return Judged(model.name, ranks, state["lists"], state["seconds"])
+    except (ArtifactError, KeyError):
         return None
-    same = found.state["weights"] == model.run.result()["weights_sha256"] and found.state["data"] == bench.data.checksum
-    if not same or not np.array_equal(found.tensors["event"].numpy(), bench.cases.event):
-        return None
-    return Judged(model.name, found.tensors["rank"].numpy(), found.state["lists"], found.state["seconds"])

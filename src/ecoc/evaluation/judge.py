@@ -1,6 +1,7 @@
 """Judge a policy on logged cases: the rank of what really came next, among all items."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ def rank_cases(
     lists = np.zeros((len(cases), min(k, policy.items)), np.int64)
     was_training = policy.training
     policy.eval()
-    with torch.inference_mode():
+    with torch.inference_mode(), _restored(policy, was_training):
         for first in range(0, len(order), _CASES):
             rows = order[first : first + _CASES]
             part = cases.part(rows)
@@ -48,8 +49,15 @@ def rank_cases(
             watch(first + len(rows))
             if stop():
                 break
-    policy.train(was_training)
     return ranks, lists
+
+
+@contextmanager
+def _restored(policy: Policy, was_training: bool) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        policy.train(was_training)
 
 
 def everything_before(data: Dataset, cases: Cases) -> NDArray[np.int64]:

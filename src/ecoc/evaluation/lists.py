@@ -19,6 +19,8 @@ def coverage(lists: Ints, items: int) -> float:
 def popularity_lift(lists: Ints, histories: Ints, share: NDArray[np.float32]) -> float:
     """How much more popular listed items are than the users' own: mean share over mean share, less one."""
     own = share[histories[histories != PAD]].mean(dtype=np.float64)
+    if not (lists != PAD).any():
+        return 0.0
     return float(share[lists[lists != PAD]].mean(dtype=np.float64) / own - 1)
 
 
@@ -47,6 +49,8 @@ def diversity(lists: Ints, sessions: Sessions, items: int, seed: int = 0) -> flo
     both = _overlaps(holds, column[:, a].ravel(), column[:, b].ravel())
     either = size[column[:, a].ravel()] + size[column[:, b].ravel()] - both
     is_pair = (lists[:, a] != PAD).ravel() & (lists[:, b] != PAD).ravel()
+    if not is_pair.any():
+        return 0.0
     return float(1 - np.divide(both, either, out=np.zeros_like(both), where=either > 0)[is_pair].mean())
 
 

@@ -28,6 +28,7 @@ class CountedPolicy(Policy):
 
     def learn(self, sessions: Sessions) -> None:
         """Count."""
+        self._last = None
         counts = np.bincount(sessions.items, minlength=self.items + 1)
         self.share = torch.from_numpy((counts / (counts.sum() + 1)).astype(np.float32))
 
@@ -37,9 +38,10 @@ class CountedPolicy(Policy):
 
     def _own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`own`, found once for all blocks of the catalogue that are scored with the same query."""
-        if self._last is None or self._last[0] is not query:
-            self._last = query, self.own(query)
-        return self._last[1]
+        last = self._last  # read once: another thread may put its own there
+        if last is None or last[0] is not query:
+            last = self._last = query, self.own(query)
+        return last[1]
 
     def scores(self, query: Tensor, first: int, last: int) -> Tensor:
         row, item, count = self._own(query)

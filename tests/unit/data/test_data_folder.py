@@ -9,8 +9,8 @@ import pytest
 from data_case import prepare_file, write_log
 
 import ecoc
-from ecoc.folder import new_folder, parse_bytes
 from ecoc.errors import InputError, ResourceError
+from ecoc.folder import new_folder, parse_bytes
 
 
 def ours(folder: Path) -> bool:

@@ -13,8 +13,8 @@ import pytest
 from data_case import prepare_file, write_log
 
 import ecoc
-from ecoc.folder import file_sha256
 from ecoc.errors import ArtifactError, InputError
+from ecoc.folder import file_sha256
 from ecoc.schema import ARRAYS, PAD, json_bytes
 
 ROWS = [(f"ü{user:02}", f"i{(user * k) % 7}", 1_500_000_000 + 60 * k + user) for user in range(20) for k in range(1, 9)]

@@ -10,9 +10,9 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from ecoc.errors import InputError
-from ecoc.evaluate import statistics
-from ecoc.evaluate.metrics import KS, NAMES, metrics
-from ecoc.evaluate.statistics import bootstrap, holm, paired, sample_weights
+from ecoc.evaluation import statistics
+from ecoc.evaluation.metrics import KS, NAMES, metrics
+from ecoc.evaluation.statistics import bootstrap, holm, paired, sample_weights
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

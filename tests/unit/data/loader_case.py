@@ -1,0 +1,70 @@
+"""Datasets in which everything read tells where it was read, for the tests of the loader."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ecoc.data.sequences import Dataset, array_header
+from ecoc.schema import ARRAYS, Counts, Manifest, RewardMap
+
+KINDS = 3
+
+
+@dataclass(frozen=True)
+class Past:
+    """One sequence: how many events, how many of them are training, and whether it is held out."""
+
+    events: int
+    train: int
+    is_held_out: bool = False
+
+
+@contextmanager
+def dataset(pasts: list[Past]) -> Iterator[Dataset]:
+    """A prepared dataset in which event e is of item e + 1, so that everything read tells where it was read."""
+    counts = [past.events for past in pasts]
+    total = sum(counts)
+    event = np.arange(total)
+    arrays = {
+        "items": event + 1,
+        "feedback": event % KINDS,
+        "rewards": 0.5 + event,
+        "times": event,
+        "offsets": np.cumsum([0, *counts]),
+        "train_lengths": np.array([past.train for past in pasts]),
+        "is_validation": np.array([past.is_held_out for past in pasts]),
+    }
+    fields = dict.fromkeys(Counts.model_fields, 0)
+    fields |= {"interactions": total, "users": len(pasts), "sequences": len(pasts), "items": total}
+    manifest = Manifest(
+        source="log",
+        settings={},
+        feedback=RewardMap(names=tuple(f"kind {k}" for k in range(KINDS))),
+        time_unit="order",
+        cut=None,
+        rows_in=total,
+        dropped={},
+        steps=(),
+        counts=Counts(**fields),
+        files={},
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name, values in arrays.items():
+            content = array_header(name, len(values)) + values.astype(ARRAYS[name]).tobytes()
+            (Path(folder) / f"{name}.npy").write_bytes(content)
+        yield Dataset(Path(folder), manifest)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Past]:
+    def past() -> Past:
+        events = draw(st.integers(1, 14))
+        train = draw(st.integers(0, events) | st.just(events))
+        return Past(events, train, train >= 2 and draw(st.integers(0, 3)) == 0)
+
+    return [past() for _ in range(draw(st.integers(1, 7)))]

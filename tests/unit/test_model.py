@@ -1,0 +1,513 @@
+"""Model: outside ids in, lists of outside ids out, checked against scoring everything by hand."""
+
+import csv
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ecoc
+from ecoc.batch import History
+from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
+from ecoc.methods import untrained
+from ecoc.model import Event, Model, load
+from ecoc.pages import recommended
+
+LENGTH = 6
+ODD = ["17", "a:b", "x:buy", "two words", "naïve", "i0:view"]
+ITEMS = [f"i{k}" for k in range(24)] + ODD
+FEEDBACK = ["view", "cart", "buy"]
+NAMES = ("sasrec", "srgnn", "popular", "recent", "markov")
+VECTORS = ("sasrec", "srgnn")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared dataset and a run of every kind."""
+    path = tmp_path_factory.mktemp("models")
+    rng = np.random.default_rng(3)
+    chosen = np.concatenate([np.arange(len(ITEMS)), rng.zipf(1.4, 700) % len(ITEMS)])  # every item before the split
+    with (path / "log.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["user", "item", "ts", "event"])
+        for time, item in enumerate(chosen.tolist()):
+            writer.writerow([f"u{rng.integers(40)}", ITEMS[item], 1_600_000_000 + time, FEEDBACK[rng.integers(3)]])
+    with (path / "items.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([["item", "title"], *([item, f"The {item}"] for item in ITEMS[1:])])
+    data = ecoc.prepare(
+        path / "log.csv",
+        path / "data",
+        user="user",
+        item="item",
+        time="ts",
+        feedback="event",
+        reward={"view": 1, "cart": 2, "buy": 3},
+        items=str(path / "items.csv"),
+        threads=1,
+    )
+    assert data.counts.items == len(ITEMS)
+    train = {"max_steps": 12, "threads": 1}
+    for name in VECTORS:
+        encoder = {"dim": 8, "length": LENGTH, "feedback": True}
+        ecoc.train(data, path / name, encoder=name, settings={"encoder": encoder, "train": train})
+    for name in ("popular", "recent", "markov"):
+        ecoc.train(data, path / name, method=name, settings={"encoder": {"length": LENGTH}, "train": train})
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Dataset:
+    return ecoc.open_data(folder / "data")
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path) -> dict[str, Model]:
+    return {name: load(folder / name) for name in NAMES}
+
+
+@pytest.fixture(params=NAMES)
+def model(request: pytest.FixtureRequest, models: dict[str, Model]) -> Model:
+    return models[str(request.param)]
+
+
+@pytest.fixture
+def sasrec(models: dict[str, Model]) -> Model:
+    return models["sasrec"]
+
+
+def parts(event: Event) -> tuple[str, str | None]:
+    return event if isinstance(event, tuple) else (event, None)
+
+
+def known(model: Model, history: Sequence[Event]) -> list[tuple[int, int]]:
+    """Index and feedback code of the events that the model can know."""
+    found = []
+    for item, given in map(parts, history):
+        index = model.vocab.find(item)
+        if index is not None:
+            found.append((index, 0 if given is None else list(model.run.result()["feedback"]).index(given) + 1))
+    return found
+
+
+def slow(
+    model: Model, history: Sequence[Event], k: int, banned: Sequence[str] = (), only: Sequence[str] | None = None
+) -> tuple[list[str], list[float]]:
+    """Score every item for one history, sort with Python."""
+    events = known(model, history)
+    if events:
+        items, feedback = (torch.tensor([column]) for column in zip(*events[-model.policy.length :], strict=True))
+        with torch.inference_mode():
+            scores = model.policy.scores(model.policy.query(History(items, feedback)), 1, model.policy.items + 1)[0]
+        values = scores.tolist()
+    else:
+        values = model.vocab.popularity()[1:].tolist()
+    names = model.vocab.ids(np.arange(1, len(model.vocab) + 1))
+    left = [i for i in range(len(names)) if names[i] not in banned and (only is None or names[i] in only)]
+    left.sort(key=lambda i: (-values[i], i))
+    return [names[i] for i in left[:k]], [values[i] for i in left[:k]]
+
+
+def some_histories(count: int, seed: int = 0) -> list[list[Event]]:
+    """Histories of 0 to 3 * LENGTH events: known and unknown items, with and without feedback, repeats."""
+    rng = random.Random(seed)
+    result: list[list[Event]] = [[], ["nowhere"], ["nowhere", "gone", "nowhere"], list(ITEMS), [*ITEMS, *ITEMS]]
+    while len(result) < count:
+        history: list[Event] = []
+        for _ in range(rng.randrange(3 * LENGTH)):
+            item = rng.choice([*ITEMS, "nowhere", "gone"])
+            history.append((item, rng.choice(FEEDBACK)) if rng.random() < 0.5 else item)
+        result.append(history)
+    rng.shuffle(result)
+    return result
+
+
+def test_a_batch_answers_as_its_histories_one_by_one(model: Model) -> None:
+    histories = some_histories(60)
+    together = model.recommend(histories, k=len(ITEMS))
+    assert len(together.items) == len(together.scores) == len(together.unknown) == len(histories)
+    for place, history in enumerate(histories):
+        alone = model.recommend([history], k=len(ITEMS))
+        assert alone.items[0] == together.items[place]
+        assert alone.scores[0] == pytest.approx(together.scores[place], rel=1e-4, abs=1e-6)
+        assert alone.unknown[0] == together.unknown[place]
+
+
+def test_lists_are_all_items_scored_and_sorted_ties_by_index(model: Model) -> None:
+    for history in some_histories(40, seed=1):
+        items, scores = slow(model, history, k=9)
+        found = model.recommend([history], k=9)
+        assert found.items == [items]
+        assert found.scores[0] == pytest.approx(scores, rel=1e-5, abs=1e-6)
+        assert found.scores[0] == sorted(found.scores[0], reverse=True)
+
+
+def test_every_option_at_once_leaves_what_it_should(model: Model) -> None:
+    rng = random.Random(5)
+    for history in some_histories(40, seed=2):
+        exclude = [*rng.sample(ITEMS, 5), "nowhere"]
+        only = [*rng.sample(ITEMS, 15), "nowhere", ITEMS[0], ITEMS[0]]
+        banned = [*exclude, *(item for item, _ in map(parts, history))]
+        items, scores = slow(model, history, 7, banned, only)
+        found = model.recommend([history, []], k=7, exclude_seen=True, exclude=exclude, only=only)
+        assert found.items[0] == items
+        assert found.scores[0] == pytest.approx(scores, rel=1e-5, abs=1e-6)
+        assert found.items[1] == slow(model, [], 7, exclude, only)[0]
+
+
+def test_more_histories_than_a_chunk(models: dict[str, Model]) -> None:
+    for name in ("sasrec", "markov"):
+        model, histories = models[name], some_histories(2500, seed=7)
+        found = model.recommend(histories, k=4, exclude_seen=True)
+        assert len(found.items) == len(found.scores) == len(found.unknown) == 2500
+        for place in (0, 1, 1022, 1023, 1024, 1025, 2047, 2048, 2049, 2499):
+            alone = model.recommend([histories[place]], k=4, exclude_seen=True)
+            assert found.items[place] == alone.items[0]
+            assert found.unknown[place] == alone.unknown[0]
+
+
+def test_a_whole_chunk_without_any_history(model: Model) -> None:
+    found = model.recommend([[]] * 1030 + [["i3"]], k=3)
+    assert all(items == found.items[0] for items in found.items[:1030])
+    assert found.items[1030] == model.recommend([["i3"]], k=3).items[0]
+
+
+def test_unknown_items_are_listed_in_order_and_change_nothing(model: Model) -> None:
+    found = model.recommend([["zz", "i3", "yy", "zz", "i5"], ["i3", "i5"]], k=8)
+    assert found.unknown == [["zz", "yy", "zz"], []]
+    assert found.items[0] == found.items[1]
+    assert found.scores[0] == pytest.approx(found.scores[1], rel=1e-6)
+
+
+def test_unknown_items_do_not_use_up_the_length_that_is_read(sasrec: Model) -> None:
+    history = ["i1", "i2", "i3", "i4", "i5", "i6"]
+    found = sasrec.recommend([history, [*history, *["zz"] * 20]], k=8)
+    assert found.items[0] == found.items[1]
+
+
+def test_an_empty_history_is_answered_by_popularity(model: Model, data: Dataset) -> None:
+    learnt = [
+        item for row in data if not row.is_validation for item in row.items[: row.train_length]
+    ]  # counted again, from the events
+    found = model.recommend([[], ["zz"]], k=len(ITEMS))
+    for items, scores in zip(found.items, found.scores, strict=True):
+        counts = [learnt.count(item) for item in items]
+        assert counts == sorted(counts, reverse=True)
+        assert scores == pytest.approx([count / len(learnt) for count in counts], rel=1e-5)
+        places = [model.vocab.find(item) for item in items]
+        for i in range(len(items) - 1):
+            assert counts[i] > counts[i + 1] or (places[i] or 0) < (places[i + 1] or 0)
+
+
+def test_exclude_seen_reaches_beyond_what_the_encoder_reads(model: Model) -> None:
+    history: list[Event] = [*ITEMS[:12], *(("i20", "buy") for _ in range(3 * LENGTH))]
+    found = model.recommend([history, ["i20"]], k=len(ITEMS), exclude_seen=True)
+    assert set(found.items[0]) == set(ITEMS) - {*ITEMS[:12], "i20"}
+    assert set(found.items[1]) == set(ITEMS) - {"i20"}
+
+
+def test_who_has_seen_everything_gets_an_empty_list(model: Model) -> None:
+    found = model.recommend([ITEMS, ["i1"]], k=5, exclude_seen=True)
+    assert not found.items[0] and not found.scores[0]
+    assert len(found.items[1]) == len(found.scores[1]) == 5
+
+
+def test_nothing_left_is_an_empty_list_not_an_error(model: Model) -> None:
+    choices: list[dict[str, Any]] = [
+        {"only": []},
+        {"only": ["zz"]},
+        {"only": ["i3"], "exclude": ["i3"]},
+        {"exclude": ITEMS},
+        {"only": ["i4"], "exclude_seen": True},
+    ]
+    for choice in choices:
+        found = model.recommend([["i4"], ["i4", "i5"]], k=5, **choice)
+        assert found.items == [[], []]
+        assert found.scores == [[], []]
+        assert found.unknown == [[], []]
+
+
+def test_only_ignores_unknown_ids_and_repeats(model: Model) -> None:
+    found = model.recommend([["i4"], []], k=10, only=["i3", "zz", "i5", "i3"])
+    assert [set(items) for items in found.items] == [{"i3", "i5"}, {"i3", "i5"}]
+    assert model.recommend([["i4"]], only=("i3" for _ in range(2))).items == [["i3"]]
+
+
+def test_k_beyond_the_catalogue_is_the_catalogue(model: Model) -> None:
+    for k in (len(ITEMS), len(ITEMS) + 1, 10**9, 10**30):
+        found = model.recommend([["i4"], []], k=k)
+        assert [sorted(items) for items in found.items] == [sorted(ITEMS)] * 2
+
+
+def test_a_shorter_list_is_the_beginning_of_a_longer_one(model: Model) -> None:
+    histories = some_histories(20, seed=4)
+    whole = model.recommend(histories, k=len(ITEMS)).items
+    for k in (1, 2, 11):
+        assert model.recommend(histories, k=k).items == [items[:k] for items in whole]
+
+
+def test_unpacks_to_items_and_scores(sasrec: Model) -> None:
+    items, scores = sasrec.recommend([["i1"], ["i2"]], k=3)
+    assert [len(row) for row in items] == [len(row) for row in scores] == [3, 3]
+    assert all(type(item) is str for row in items for item in row)
+    assert all(type(score) is float for row in scores for score in row)
+
+
+def test_no_histories_no_lists(model: Model) -> None:
+    found = model.recommend([])
+    assert (found.items, found.scores, found.unknown) == ([], [], [])
+
+
+def test_histories_may_be_any_iterables(sasrec: Model) -> None:
+    expected = sasrec.recommend([["i1", "i2"]]).items
+    assert sasrec.recommend(iter([("i1", "i2", "zz")])).items == expected
+    assert sasrec.recommend([np.array(["i1", "i2"])]).items == expected  # type: ignore[list-item]
+    assert sasrec.recommend([("i1", "i2")]).items == expected  # a tuple as a history is no pair
+
+
+def test_numbers_stand_for_ids_of_the_same_text(sasrec: Model) -> None:
+    expected = sasrec.recommend([["17", "99"]], exclude=["17"])
+    for history in ([17, 99], np.array([17, 99]), [(17, None), 99]):
+        found = sasrec.recommend([history], exclude=[17])  # type: ignore[list-item]
+        assert found.items == expected.items
+        assert found.unknown == [["99"]]
+    assert sasrec.similar([17], k=3).items == sasrec.similar(["17"], k=3).items  # type: ignore[list-item]
+
+
+def test_feedback_of_a_history_counts(sasrec: Model) -> None:
+    events: list[Any] = ["i3", ("i3", "buy"), ("i3", "view"), ("i3", None)]
+    plain, bought, viewed, none = (sasrec.recommend([[event]], k=5).scores[0] for event in events)
+    assert plain == none
+    assert bought != pytest.approx(viewed, rel=1e-6)
+    assert bought != pytest.approx(plain, rel=1e-6)
+    pair = ["i3", "buy"]  # as JSON has it
+    assert sasrec.recommend([[pair]], k=5).scores[0] == pytest.approx(bought)  # type: ignore[list-item]
+
+
+def test_methods_without_feedback_take_pairs_too(models: dict[str, Model]) -> None:
+    for name in ("popular", "recent", "markov"):
+        assert models[name].recommend([[("i3", "buy")]]).items == models[name].recommend([["i3"]]).items
+
+
+@pytest.mark.parametrize("given", ["bying", "Buy", "", "view ", 3, True, 1.5, ["buy"], {"buy": 1}])
+def test_unknown_feedback_is_an_input_error_with_a_hint(sasrec: Model, given: Any) -> None:
+    with pytest.raises(InputError, match=r"feedback .*; (did you mean '|there is: )"):
+        sasrec.recommend([["i1"], [("i3", given)]])
+
+
+WRONG: dict[str, Callable[[Model], Any]] = {
+    "plain text": lambda model: model.recommend("i1"),
+    "plain text as a history": lambda model: model.recommend(["i1", "i2"]),
+    "plain text beside a list": lambda model: model.recommend([["i1"], "i2"]),
+    "bytes as a history": lambda model: model.recommend([b"i1"]),  # type: ignore[list-item]
+    "no histories": lambda model: model.recommend(None),  # type: ignore[arg-type]
+    "None as a history": lambda model: model.recommend([["i1"], None]),  # type: ignore[list-item]
+    "a number for histories": lambda model: model.recommend(5),  # type: ignore[arg-type]
+    "a number as a history": lambda model: model.recommend([5]),  # type: ignore[list-item]
+    "None as an item": lambda model: model.recommend([[None]]),  # type: ignore[list-item]
+    "bool as an item": lambda model: model.recommend([[True]]),  # type: ignore[list-item]
+    "numpy bool as an item": lambda model: model.recommend([[np.True_]]),  # type: ignore[list-item]
+    "float as an item": lambda model: model.recommend([[1.0]]),  # type: ignore[list-item]
+    "NaN as an item": lambda model: model.recommend([[float("nan")]]),  # type: ignore[list-item]
+    "bytes as an item": lambda model: model.recommend([[b"i1"]]),  # type: ignore[list-item]
+    "a triple": lambda model: model.recommend([[("i1", "buy", 3)]]),  # type: ignore[list-item]
+    "an empty event": lambda model: model.recommend([[()]]),  # type: ignore[list-item]
+    "a mapping as an event": lambda model: model.recommend([[{"item": "i1"}]]),  # type: ignore[list-item]
+    "bool in a pair": lambda model: model.recommend([[(True, "buy")]]),  # type: ignore[list-item]
+    "k = 0": lambda model: model.recommend([["i1"]], k=0),
+    "k below 0": lambda model: model.recommend([["i1"]], k=-1),
+    "k = True": lambda model: model.recommend([["i1"]], k=True),
+    "k as text": lambda model: model.recommend([["i1"]], k="3"),  # type: ignore[arg-type]
+    "k as float": lambda model: model.recommend([["i1"]], k=3.0),  # type: ignore[arg-type]
+    "k = None": lambda model: model.recommend([["i1"]], k=None),  # type: ignore[arg-type]
+    "k = 0 and no histories": lambda model: model.recommend([], k=0),
+    "plain text to exclude": lambda model: model.recommend([["i1"]], exclude="i1"),
+    "plain text as only": lambda model: model.recommend([["i1"]], only="i1"),
+    "None to exclude": lambda model: model.recommend([["i1"]], exclude=None),  # type: ignore[arg-type]
+    "a number as only": lambda model: model.recommend([["i1"]], only=5),  # type: ignore[arg-type]
+    "a list in exclude": lambda model: model.recommend([["i1"]], exclude=[["i1"]]),  # type: ignore[list-item]
+    "bool in only": lambda model: model.recommend([["i1"]], only=[True]),  # type: ignore[list-item]
+    "similar to plain text": lambda model: model.similar("i1"),
+    "similar to None": lambda model: model.similar(None),  # type: ignore[arg-type]
+    "similar to [None]": lambda model: model.similar([None]),  # type: ignore[list-item]
+    "similar to a pair": lambda model: model.similar([("i1", "buy")]),  # type: ignore[list-item]
+    "similar, k = 0": lambda model: model.similar(["i1"], k=0),
+    "similar, k = True": lambda model: model.similar(["i1"], k=True),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_argument_is_an_input_error(sasrec: Model, wrong: str) -> None:
+    with pytest.raises(InputError):
+        WRONG[wrong](sasrec)
+
+
+@pytest.mark.parametrize("item", ["", " ", "\0", "i1 ", "I1", "i" * 100_000, "0", "-1", "\ud800", "PAD"])
+def test_any_text_may_be_an_id_that_is_not_known(sasrec: Model, item: str) -> None:
+    found = sasrec.recommend([[item, "i1"]], k=3, exclude=[item])
+    assert found.unknown == [[item]]
+    assert found.items == sasrec.recommend([["i1"]], k=3).items
+    assert sasrec.similar([item]).unknown == [[item]]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_similar_is_the_cosine_order(models: dict[str, Model], name: str) -> None:
+    model = models[name]
+    vectors = model.policy.vectors()
+    assert vectors is not None
+    table = vectors.detach().double().numpy()[1:]
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    names = model.vocab.ids(np.arange(1, len(ITEMS) + 1))
+    found = model.similar(names, k=len(ITEMS))
+    for place, item in enumerate(names):
+        cosine = unit @ unit[place]
+        expected = [names[i] for i in np.argsort(-cosine, kind="stable") if i != place]
+        assert item not in found.items[place]
+        assert found.items[place] == expected
+        assert found.scores[place] == pytest.approx(sorted(np.delete(cosine, place), reverse=True), abs=1e-5)
+    assert model.similar(names, k=3).items == [items[:3] for items in found.items]
+    assert found.unknown == [[]] * len(names)
+
+
+def test_similar_to_unknown_items_is_an_empty_list_and_reported(sasrec: Model) -> None:
+    found = sasrec.similar(["zz", "i3", "yy", "i3"], k=4)
+    assert found.items[0] == found.items[2] == []
+    assert found.scores[0] == found.scores[2] == []
+    assert found.items[1] == found.items[3] == sasrec.similar(["i3"], k=4).items[0]
+    assert found.unknown == [["zz"], [], ["yy"], []]
+    assert sasrec.similar([]).items == []
+
+
+def test_similar_needs_vectors(models: dict[str, Model]) -> None:
+    for name in ("popular", "recent", "markov"):
+        with pytest.raises(InputError, match="no item vectors"):
+            models[name].similar(["i1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        (" , ,, ", []),
+        ("i1", ["i1"]),
+        ("i1,i2:buy", ["i1", ("i2", "buy")]),
+        (" i1 ,\ti2:buy ", ["i1", ("i2", "buy")]),
+        ("two words", ["two words"]),
+        ("two words:cart", [("two words", "cart")]),
+        ("a:b", ["a:b"]),
+        ("a:b:buy", [("a:b", "buy")]),
+        ("x:buy", ["x:buy"]),  # an item's whole id
+        ("x:buy:buy", [("x:buy", "buy")]),
+        ("i0:view", ["i0:view"]),  # an item's id, although i0 is one too
+        ("i1:sold", ["i1:sold"]),  # no feedback of that name
+        ("i1:", ["i1:"]),
+        (":buy", [":buy"]),
+        ("i1:Buy", ["i1:Buy"]),
+        ("zz:buy", [("zz", "buy")]),
+        ("i1,i1", ["i1", "i1"]),
+        ("17", ["17"]),
+    ],
+)
+def test_a_history_in_words(sasrec: Model, text: str, expected: list[Event]) -> None:
+    assert sasrec.parse_history(text) == expected
+    sasrec.recommend([sasrec.parse_history(text)], k=1)
+
+
+def test_parsing_gives_back_what_was_written(sasrec: Model) -> None:
+    for history in some_histories(30, seed=9):
+        words = [item if given is None else f"{item}:{given}" for item, given in map(parts, history)]
+        expected = [
+            event for event, word in zip(history, words, strict=True) if isinstance(event, str) or word not in ITEMS
+        ]
+        words = [
+            word for event, word in zip(history, words, strict=True) if isinstance(event, str) or word not in ITEMS
+        ]
+        assert sasrec.parse_history(",".join(words)) == expected
+
+
+def test_titles_stand_beside_items(sasrec: Model) -> None:
+    found = sasrec.recommend([["i1", "zz"]], k=len(ITEMS))
+    (result,) = recommended(sasrec, found)["results"]
+    assert [entry["item"] for entry in result["items"]] == found.items[0]
+    assert {entry["item"]: entry["title"] for entry in result["items"]} == {
+        item: None if item == ITEMS[0] else f"The {item}" for item in ITEMS
+    }
+    assert result["unknown"] == ["zz"]
+
+
+def test_answers_are_the_same_every_time(folder: Path, model: Model) -> None:
+    histories = some_histories(50, seed=11)
+    first = model.recommend(histories, exclude_seen=True)
+    assert model.recommend(histories, exclude_seen=True) == first
+    assert load(folder / model.name).recommend(histories, exclude_seen=True) == first
+
+
+def test_global_randomness_and_threads_are_left_alone(folder: Path) -> None:
+    for name in NAMES:
+        torch.manual_seed(5)
+        before, count = torch.get_rng_state(), torch.get_num_threads()
+        model = load(folder / name)
+        model.recommend(some_histories(30), exclude_seen=True)
+        if name in VECTORS:
+            model.similar(["i1"])
+        assert torch.equal(torch.get_rng_state(), before)
+        assert torch.get_num_threads() == count
+
+
+def test_a_loaded_model_is_at_rest(model: Model) -> None:
+    assert not model.policy.training
+    assert not any(module.training for module in model.policy.modules())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_mode_changes_no_answer(folder: Path, name: str) -> None:
+    model, histories = load(folder / name), some_histories(50, seed=12)
+    expected = model.recommend(histories)
+    model.policy.train()
+    assert model.recommend(histories) == expected
+
+
+def test_nothing_asked_is_changed(sasrec: Model) -> None:
+    histories: list[list[Event]] = [["i1", "zz", ("i2", "buy")], []]
+    exclude, only = ["i3", "zz"], ["i4", "i5", "i4"]
+    sasrec.recommend(histories, exclude_seen=True, exclude=exclude, only=only)
+    assert histories == [["i1", "zz", ("i2", "buy")], []]
+    assert (exclude, only) == (["i3", "zz"], ["i4", "i5", "i4"])
+
+
+@pytest.mark.parametrize("name", ["popular", "recent", "markov"])
+def test_threads_that_share_a_model_do_not_get_each_others_scores(folder: Path, name: str) -> None:
+    policy = load(folder / name).policy
+    mine, other, stop = torch.tensor([[1], [3]]), torch.tensor([[5], [6], [7]]), len(ITEMS) + 1
+    wanted = torch.arange(1, stop).repeat(2, 1)
+    whole, chosen = policy.scores(mine, 1, stop), policy.scores_of(mine, wanted)[0]
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        """Let another thread ask between any two lines of the policy."""
+        if frame.f_code.co_filename != untrained.__file__:
+            return None
+        policy.scores(other, 1, stop)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        found = policy.scores(mine, 1, stop), policy.scores_of(mine, wanted)[0]
+    finally:
+        sys.settrace(before)
+    assert torch.equal(found[0], whole)
+    assert torch.equal(found[1], chosen)
