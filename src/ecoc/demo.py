@@ -52,7 +52,9 @@ def demo(
     say(_session(data) + "\n")
     say("3. SASRec, trained to predict the next item, ranks what users of the test split really did next:\n")
     run = _fresh(folder / "sasrec")
-    train(data, run, settings={"train": {"max_epochs": _EPOCHS, "seed": seed, "threads": threads}}, progress=progress)
+    train(
+        data, run, settings={"train": {"max_epochs": _EPOCHS, "seed": seed, "threads": threads or 1}}, progress=progress
+    )
     judged = evaluate_run(run, data, progress=progress)
     say(evaluate_page(judged) + "\n")
     say("4. What policies really earn a step in this world, because its truth is known (95 % intervals over users):\n")

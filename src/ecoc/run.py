@@ -52,7 +52,7 @@ class TrainConfig(Config):
     checkpoint_seconds: float = Field(60.0, gt=0, description="longest time between two checkpoints")
     log_every: int = Field(50, ge=1, description="steps a line of metrics.jsonl sums up")
     tensorboard: bool = Field(False, description="write TensorBoard files too; needs ecoc[track]")
-    threads: int | None = Field(None, ge=1, le=1024, description="processor threads; none: all there are")
+    threads: int = Field(1, ge=1, le=1024, description="processor threads; small steps gain little from a second one")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
 
 

@@ -56,7 +56,7 @@ def train(  # noqa: PLR0913 - one parameter a choice
     def composed(below: Mapping[str, Any]) -> RunConfig:
         return compose(below, base, settings or {}, encoder=encoder, method=method, preset=preset)
 
-    chosen = _settled(composed({}))
+    chosen = composed({})
     _make_parent(run.path)
     with lock(run.path):
         is_fresh = not _is_to_resume(run, resume)
@@ -74,18 +74,6 @@ def train(  # noqa: PLR0913 - one parameter a choice
                 shutil.rmtree(run.path, ignore_errors=True)
             raise
     return run
-
-
-def _settled(config: RunConfig) -> RunConfig:
-    """With the number of threads written down: it decides bits."""
-    threads = config.train.threads or torch.get_num_threads()
-    return RunConfig(
-        config.encoder_name,
-        config.encoder,
-        config.method_name,
-        config.method,
-        config.train.model_copy(update={"threads": threads}),
-    )
 
 
 def _is_to_resume(run: Run, resume: bool) -> bool:
@@ -138,9 +126,9 @@ def _begin(run: Run, data: Dataset, config: RunConfig) -> None:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def _threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
