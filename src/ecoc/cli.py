@@ -1,16 +1,16 @@
 """The `ecoc` command: thin shells over the Python functions, and errors as exit codes."""
 
+import errno
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from ecoc.console import listen_for_sigterm, progress
+from ecoc.console import listen_for_sigterm, note, progress
 from ecoc.errors import EcocError, InputError, Terminated
 
 app = typer.Typer(
@@ -24,10 +24,23 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
-Threads = Annotated[int | None, typer.Option(help="Processor threads (all there are).")]
+Threads = Annotated[int | None, typer.Option(help="Processor threads (train: 1, else all there are).")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")]
 
 
+_NOT_SETTINGS = {
+    "source",
+    "out",
+    "format",
+    "config",
+    "set_",
+    "memory",
+    "overwrite",
+    "threads",
+    "json_",
+    "quiet",
+    "debug",
+}
 _OUT_OF_MEMORY = (
     "out of memory; pass a smaller --memory (prepare), encoder.dim or train.batch (train), or use a larger machine"
 )
@@ -109,24 +122,7 @@ def prepare(  # noqa: PLR0913, PLR0917 - one parameter a flag
     debug: Debug = False,
 ) -> None:
     """Turn a raw log into a prepared dataset: checked, filtered, ordered, split, numbered."""
-    given = {
-        name: value
-        for name, value in locals().items()
-        if name
-        not in {
-            "source",
-            "out",
-            "format",
-            "config",
-            "set_",
-            "memory",
-            "overwrite",
-            "threads",
-            "json_",
-            "quiet",
-            "debug",
-        }
-    }
+    given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
     from ecoc.config import load_toml, parse_overrides
     from ecoc.data.describe import page, summary
     from ecoc.data.prepare import prepare as run
@@ -189,7 +185,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
             settings=settings,
             resume=resume,
             progress=watch,
-            say=_say(quiet),
+            say=note(quiet),
         )
     facts = run.result()
     _answer(facts, train_page(facts, profile=profile), json_)
@@ -356,11 +352,6 @@ def demo(
         _answer(result, "", json_)
 
 
-def _say(quiet: bool) -> Callable[[str], None]:
-    """What a run tells goes to standard error, before and between progress."""
-    return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
-
-
 def _split(name: str) -> Literal["test", "validation"]:
     if name == "test":
         return "test"
@@ -403,6 +394,10 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
         sys.exit(0)
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            _fail(error, _OUT_OF_MEMORY, 5)
+        _fail(error, f"{error.filename or 'a file'}: {error.strerror or error}; check the disk, then try again", 5)
     except Exception as error:
         if "can't allocate memory" in str(error):  # torch's own way to say MemoryError
             _fail(error, _OUT_OF_MEMORY, 5)

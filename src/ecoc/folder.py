@@ -83,7 +83,11 @@ def _check_target(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
 def lock(target: Path) -> Iterator[None]:
     """Hold the lock beside `target`; a second writer is told who holds it."""
     path = target.parent / f".{target.name}.lock"
-    with path.open("a+") as stream:
+    try:
+        opened = path.open("a+")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; choose a folder where files can be made") from None
+    with opened as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_current = path.exists() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino

@@ -16,6 +16,7 @@ from ecoc.batch import Dims, History
 from ecoc.data.vocab import ItemVocab
 from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError, did_you_mean
+from ecoc.folder import file_sha256
 from ecoc.methods import METHODS, Method, Parts
 from ecoc.methods.untrained import PopularPolicy
 from ecoc.policy import Policy, load_weights
@@ -193,6 +194,8 @@ def load(path: str | PathLike[str]) -> Model:
         feedback = [str(name) for name in result["feedback"]]
     except (KeyError, TypeError, ValueError):
         raise ArtifactError(f"{run.path}: result.json does not say what it was trained on; train again") from None
+    if not (run.path / ITEMS).is_file() or file_sha256(run.path / ITEMS) != result.get("items_sha256"):
+        raise ArtifactError(f"{run.path / ITEMS}: not the items it was trained on; train again")
     vocab = ItemVocab.open(run.path / ITEMS)
     if len(vocab) != dims.items:
         raise ArtifactError(f"{run.path / ITEMS}: {len(vocab)} items, the run was trained on {dims.items}; train again")

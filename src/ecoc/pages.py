@@ -7,7 +7,7 @@ from typing import Any
 from ecoc.errors import ArtifactError
 from ecoc.folder import file_sha256
 from ecoc.model import BEST, Model, Recommendations
-from ecoc.run import Run
+from ecoc.run import ITEMS, Run
 
 _COLUMNS = ("hr@5", "hr@10", "hr@20", "mrr@10", "ndcg@5", "ndcg@10", "ndcg@20")
 _LISTS = {"coverage@10": "coverage", "popularity_lift@10": "pop. lift", "diversity@10": "diversity"}
@@ -144,9 +144,15 @@ def run_facts(path: Path, *, verify: bool) -> dict[str, Any]:
     """What `ecoc info RUN` answers."""
     run = Run(path)
     config, result = run.config(), run.result()
-    if verify and file_sha256(run.checkpoints / f"{BEST}.safetensors") != result.get("weights_sha256"):
-        raise ArtifactError(f"{run.checkpoints / BEST}.safetensors: changed since the run ended; train again")
-    return {"kind": "run", **result, "config": config.values(), "is_verified": verify}
+    for file, key in ((run.checkpoints / f"{BEST}.safetensors", "weights_sha256"), (path / ITEMS, "items_sha256")):
+        if verify and (not file.is_file() or file_sha256(file) != result.get(key)):
+            raise ArtifactError(f"{file}: changed since the run ended; train again")
+    facts = {"kind": "run", **result, "config": config.values(), "is_verified": verify}
+    try:
+        run_page(facts)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ArtifactError(f"{path}: result.json is not the result of a run; train again") from None
+    return facts
 
 
 def run_page(facts: dict[str, Any]) -> str:

@@ -106,6 +106,8 @@ def load_weights(policy: Policy, tensors: Mapping[str, Tensor], *, where: str) -
         if tensor.dtype != like.dtype or (name in parameters and tensor.shape != like.shape):
             found = f"{tensor.dtype} {list(tensor.shape)}"
             raise ArtifactError(f"{where}: tensor '{name}' is {found}, expected {like.dtype} {list(like.shape)}")
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ArtifactError(f"{where}: tensor '{name}' holds a number that is not finite; train again")
         if name in parameters:
             parameters[name].data.copy_(tensor)
         else:

@@ -310,6 +310,7 @@ def _kept(model: Model, bench: Bench) -> Judged | None:
         same = same and len(ranks) == len(bench.cases)
         if not same or not np.array_equal(found.tensors["event"].numpy(), bench.cases.event):
             return None
-        return Judged(model.name, ranks, state["lists"], state["seconds"])
-    except (ArtifactError, KeyError):
+        lists = {str(name): float(value) for name, value in dict(state["lists"]).items()}
+        return Judged(model.name, ranks, lists, float(state["seconds"]))
+    except (ArtifactError, KeyError, TypeError, ValueError):
         return None

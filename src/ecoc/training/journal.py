@@ -18,14 +18,17 @@ class Journal:
 
     def size(self) -> int:
         """Bytes of metrics.jsonl, flushed to disk."""
-        if not self._metrics.exists():
-            return 0
-        descriptor = os.open(self._metrics, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        return self._metrics.stat().st_size
+            if not self._metrics.exists():
+                return 0
+            descriptor = os.open(self._metrics, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                return os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise ResourceError(f"{self._metrics}: {error.strerror}; check the disk, then pass --resume") from error
 
     def rewind(self, size: int) -> None:
         """Cut metrics.jsonl to `size` bytes."""

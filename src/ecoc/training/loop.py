@@ -11,11 +11,12 @@ from hashlib import blake2b
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from ecoc.data.loader import Cases, Windows
 from ecoc.data.sequences import Dataset
-from ecoc.errors import TrainingError
+from ecoc.errors import ArtifactError, TrainingError
 from ecoc.evaluation.judge import rank_cases
 from ecoc.evaluation.metrics import metrics
 from ecoc.methods import Loss, Method
@@ -85,7 +86,15 @@ class Loop:
 
     def resume(self, found: Checkpoint) -> None:
         """Go on from a checkpoint."""
-        self.state = State(**found.state)
+        try:
+            self._restore(found)
+        except (TypeError, KeyError, ValueError, RuntimeError) as error:
+            text = " ".join(str(error).split())[:150]
+            raise ArtifactError(f"{self.run.checkpoints}: the checkpoint does not fit this run ({text})") from None
+        self.journal.rewind(self.state.journal)
+
+    def _restore(self, found: Checkpoint) -> None:
+        self.state = TypeAdapter(State).validate_python(found.state, extra="forbid")
         parts: dict[str, dict[str, Tensor]] = {"method": {}, "optimiser": {}, "targets": {}}
         for name, tensor in found.tensors.items():
             kind, _, rest = name.partition("/")
@@ -94,7 +103,6 @@ class Loop:
         self.optimiser.load(parts["optimiser"])
         if self.targets is not None:
             self.targets.load(parts["targets"])
-        self.journal.rewind(self.state.journal)
 
     def go(self) -> None:
         """Train to the end, or until a signal: then save and leave as the signal would."""
@@ -145,15 +153,16 @@ class Loop:
 
     def _check(self, loss: Loss) -> None:
         """Stop at the first number that is not finite, naming where it came from."""
-        if not math.isfinite(float(loss.total.detach())):
-            bad = [name for name, part in loss.parts.items() if not math.isfinite(float(part.detach()))]
+        bad = [name for name, part in loss.parts.items() if not math.isfinite(float(part.detach()))]
+        if bad or not math.isfinite(float(loss.total.detach())):
             self._diverged(f"loss part '{bad[0]}'" if bad else "the loss")
 
-    def _diverged(self, what: str) -> None:
+    def _diverged(self, what: str, step: int | None = None) -> None:
         last = latest_name(self.run.checkpoints)
         where = f"the last finite checkpoint is {self.run.checkpoints / last}" if last else "no checkpoint was made yet"
+        step = self.state.step + 1 if step is None else step
         raise TrainingError(
-            f"{self.run.path}: step {self.state.step + 1}: {what} is not finite; {where}; lower train.lr or train.clip"
+            f"{self.run.path}: step {step}: {what} is not finite; {where}; lower train.lr or train.clip"
         )
 
     def _note(self, loss: Loss, norm: float, rate: float) -> None:
@@ -228,7 +237,7 @@ class Loop:
             tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.state().items()}
             if self.targets is not None:
                 tensors |= {f"targets/{name}": tensor for name, tensor in self.targets.state().items()}
-            save_checkpoint(self.run.checkpoints, name_of(self.state.step), tensors, asdict(self.state))
+            self._write(name_of(self.state.step), tensors, asdict(self.state))
             keep_last(self.run.checkpoints, self.config.keep)
             self._saved_at = time.monotonic()
 
@@ -236,7 +245,13 @@ class Loop:
         """The acting policy, chosen by validation (or the last one where there is none), as the run's model."""
         is_ema = self.targets is not None and self.state.best_source == "ema"
         policy = self.targets.copy if is_ema and self.targets is not None else self.method.policy
-        return save_checkpoint(self.run.checkpoints, BEST, policy.state_dict(), {"step": self.state.best_step})
+        return self._write(BEST, policy.state_dict(), {"step": self.state.best_step})
+
+    def _write(self, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> str:
+        for key, tensor in tensors.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                self._diverged(f"'{key}'", self.state.step)
+        return save_checkpoint(self.run.checkpoints, name, tensors, state)
 
 
 def learning_rate(step: int, steps: int, config: TrainConfig) -> float:

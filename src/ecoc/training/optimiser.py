@@ -68,6 +68,11 @@ class Optimiser:
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take what `state` gave."""
+        for name, p in (*self._dense.items(), *self._rows.items()):
+            for key in ("exp_avg", "exp_avg_sq"):
+                found = state.get(f"{name}.{key}")
+                if found is not None and (found.shape != p.shape or found.dtype != p.dtype):
+                    raise ValueError(f"{name}.{key} is {found.dtype} {list(found.shape)}, expected {list(p.shape)}")
         self._steps = int(state["steps"])
         for name, p in self._dense.items():
             keys = ("step", "exp_avg", "exp_avg_sq")

@@ -16,7 +16,7 @@ from ecoc.data.loader import Windows, dims_of, open_cases, open_sessions
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import Encoder
 from ecoc.errors import ArtifactError, InputError, ResourceError
-from ecoc.folder import lock
+from ecoc.folder import file_sha256, lock
 from ecoc.methods import Method
 from ecoc.model import BEST, build_method
 from ecoc.run import CHECKPOINTS, CONFIG, FINGERPRINT, ITEMS, METRICS, RESULT, Run, RunConfig, compose, is_run
@@ -57,10 +57,11 @@ def train(  # noqa: PLR0913 - one parameter a choice
         return compose(below, base, settings or {}, encoder=encoder, method=method, preset=preset)
 
     chosen = composed({})
-    _make_parent(run.path)
-    with lock(run.path):
+    _make_parent(run.path.absolute())
+    with lock(run.path.absolute()):
         is_fresh = not _is_to_resume(run, resume)
         if not is_fresh:
+            _same_names(run, encoder=encoder, method=method)
             chosen = _agreed(run, dataset, composed(run.config().values()))
             if (run.path / RESULT).is_file():
                 return run
@@ -79,11 +80,27 @@ def train(  # noqa: PLR0913 - one parameter a choice
 def _is_to_resume(run: Run, resume: bool) -> bool:
     if not run.path.exists() or (run.path.is_dir() and not any(run.path.iterdir())):
         return False
+    if _is_half_begun(run.path):
+        return False
     if not is_run(run.path):
         raise InputError(f"{run.path}: holds files that are no run; choose another folder")
     if not resume:
         raise InputError(f"{run.path}: a run is there already; choose another folder or pass --resume to go on with it")
     return True
+
+
+def _is_half_begun(path: Path) -> bool:
+    """Whether a process died while it made this folder: then it holds what `_begin` writes, and no settings yet."""
+    if not (path / CHECKPOINTS).is_dir() or any((path / CHECKPOINTS).iterdir()):
+        return False
+    return {entry.name for entry in path.iterdir()} <= {CHECKPOINTS, ITEMS, FINGERPRINT, METRICS, f"{CONFIG}.partial"}
+
+
+def _same_names(run: Run, *, encoder: str | None, method: str | None) -> None:
+    config = run.config()
+    for section, name, old in (("encoder", encoder, config.encoder_name), ("method", method, config.method_name)):
+        if name is not None and name != old:
+            raise InputError(f"{run.path}: began with {section} {old}, not {name}; resume without settings")
 
 
 def _agreed(run: Run, data: Dataset, asked: RunConfig) -> RunConfig:
@@ -120,7 +137,7 @@ def _begin(run: Run, data: Dataset, config: RunConfig) -> None:
         shutil.copyfile(data.path / DATA_ITEMS, run.path / ITEMS)
         (run.path / FINGERPRINT).write_text(data.checksum + "\n")
         (run.path / METRICS).touch()
-        (run.path / CONFIG).write_text(config.toml(), encoding="utf-8")  # last: it makes the folder a run
+        write_whole(run.path / CONFIG, [config.toml().encode()])  # last: it makes the folder a run
     except OSError as error:
         raise ResourceError(f"{run.path}: {error.strerror}; free space or choose another folder") from error
 
@@ -168,6 +185,7 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Calla
     best = load_checkpoint(run.checkpoints, BEST)
     facts |= {
         "weights_sha256": best.sha256,
+        "items_sha256": file_sha256(run.path / ITEMS),
         "parameters": sum(p.numel() for p in method.policy.parameters()),
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "data": {"path": str(data.path.absolute()), "checksum": data.checksum},
