@@ -73,7 +73,7 @@ class Forks:
         for name in ("stdout", "stderr"):
             (output / name).touch()
         words = [str(word) for word in arguments]
-        pid = self.ask({"start": words, "output": str(output), "before": before, "number": self._count})["pid"]
+        pid = self.ask({"start": words, "output": str(output), "before": before})["pid"]
         return Job(self, pid, output)
 
     def run(self, *arguments: object, before: str = "") -> Done:
@@ -164,7 +164,7 @@ def obey(order: dict[str, Any]) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for scramble in (random.seed, np.random.seed, torch.manual_seed):
-            scramble(order["number"])
+            scramble(os.getpid())
         sys.argv = ["ecoc", *order["start"]]
         exec(order["before"], {"__name__": "before"})
         from ecoc.cli import main

@@ -109,7 +109,9 @@ def test_of_two_trainings_of_one_folder_the_second_is_told_the_pid_of_the_first(
 ) -> None:
     run, held = tmp_path / "run", tmp_path / ".run.lock"
     first = forks.start(*words(data, run))
+    deadline = time.monotonic() + 30
     while not (held.exists() and held.read_text() == str(first.pid) and (run / "config.toml").exists()):
+        assert time.monotonic() < deadline, "the first never took the lock"
         time.sleep(0.001)
     first.send(signal.SIGSTOP)  # so that it is still at work when the second comes
     for more in ([], ["--resume"]):

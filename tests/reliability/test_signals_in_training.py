@@ -151,7 +151,7 @@ def test_a_signal_in_a_long_validation_does_not_wait_for_its_end(
     stop = stopped(forks, words(large, run, LARGE_VALIDATION), run, sent, whole / 10, "")
     assert "validation" not in lines(run)[-1], "the signal came while it was validating"
     assert stop.wrong(run) == []
-    assert stop.seconds < whole, f"a validation takes {whole:.1f} s"
+    assert stop.seconds < 0.6 * whole, f"a validation takes {whole:.1f} s, of which 0.9 were left"
     assert forks.run(*words(large, run, []), "--resume").code == 0
     assert outcome(run) == expected
 
