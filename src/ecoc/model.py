@@ -49,7 +49,7 @@ class Model:
     def __init__(
         self, policy: Policy, vocab: ItemVocab, *, name: str, feedback: Sequence[str], config: RunConfig, run: Run
     ) -> None:
-        self.policy = policy.eval()
+        self.policy = policy.train(False)
         self.vocab, self.name, self.config, self.run = vocab, name, config, run
         self._feedback = {name: code + 1 for code, name in enumerate(feedback)}
         self._popular = PopularPolicy(policy.items, policy.length)
@@ -73,7 +73,7 @@ class Model:
         what is popular. `exclude_seen` leaves out a history's own items, `exclude` the given ones, `only` all others.
         A batch answers as its histories would one by one.
         """
-        self.policy.eval()
+        self.policy.train(False)
         asked = [self._read(history) for history in _lists(histories)]
         banned = self._known(exclude)
         allowed = None if only is None else torch.from_numpy(self._known(only))

@@ -17,13 +17,13 @@ class Targets(Generic[M]):
 
     def __init__(self, module: M, tau: float) -> None:
         self.tau = tau
-        self.copy = deepcopy(module).eval().requires_grad_(False)
+        self.copy = deepcopy(module).train(False).requires_grad_(False)
         self._pairs = list(zip(self.copy.parameters(), module.parameters(), strict=True))
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """One Polyak step after training step `step` (0 is the first)."""
-        self.copy.eval()  # also drops what the copy derived from its old weights
+        self.copy.train(False)  # also drops what the copy derived from its old weights
         mine, theirs = zip(*self._pairs, strict=True)
         torch._foreach_lerp_(list(mine), list(theirs), max(self.tau, 1 / (step + 9)))
 

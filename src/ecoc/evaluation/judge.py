@@ -35,7 +35,7 @@ def rank_cases(
     ranks = np.ones(len(cases))
     lists = np.zeros((len(cases), min(k, policy.items)), np.int64)
     was_training = policy.training
-    policy.eval()
+    policy.train(False)
     with torch.inference_mode(), _restored(policy, was_training):
         for first in range(0, len(order), _CASES):
             rows = order[first : first + _CASES]
