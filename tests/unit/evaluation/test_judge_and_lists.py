@@ -88,7 +88,7 @@ def past_of(data: Dataset, event: int, sequence: int) -> tuple[list[int], list[i
     place = event - int(data.offsets[sequence])
     items = [data.vocab.item(item).index for item in row.items]
     codes = [data.manifest.feedback.names.index(name) + 1 for name in row.feedback]
-    user = sequence + 1 if row.train_length > 0 and not row.is_validation else 0
+    user = sequence + 1 if row.train_length > 1 and not row.is_validation else 0
     return items[:place], codes[:place], items[place], user
 
 
