@@ -6,12 +6,12 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from ecoc.console import listen_for_sigterm, note, progress
-from ecoc.errors import EcocError, InputError, Terminated
+from ecoc.errors import EcocError, Terminated
 
 app = typer.Typer(
     add_completion=True,
@@ -25,6 +25,11 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
 Threads = Annotated[int | None, typer.Option(help="Processor threads (train: 1, else all there are).")]
+DataFolder = Annotated[Path | None, typer.Option("--data", help="The dataset, if it was moved.")]
+Split = Annotated[str, typer.Option(help="test or validation.")]
+MaxCases = Annotated[int, typer.Option(min=0, help="Judge a random sample of so many cases; 0: all.")]
+ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out the items of the user's past.")]
+Untrained = Annotated[bool, typer.Option("--untrained/--no-untrained", help="Rows for popular, recent and markov.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")]
 
 
@@ -194,15 +199,11 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
 @app.command()
 def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag
     run: Annotated[Path, typer.Argument(help="A finished run.")],
-    data: Annotated[Path | None, typer.Option(help="Its dataset, if it was moved.")] = None,
-    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
-    max_cases: Annotated[int, typer.Option(min=0, help="Judge a random sample of so many cases; 0: all.")] = 0,
-    exclude_seen: Annotated[
-        bool, typer.Option("--exclude-seen", help="Take a user's past items out of the ranking.")
-    ] = False,
-    untrained: Annotated[
-        bool, typer.Option("--untrained/--no-untrained", help="Rows for popular, recent and markov.")
-    ] = True,
+    data: DataFolder = None,
+    split: Split = "test",
+    max_cases: MaxCases = 0,
+    exclude_seen: ExcludeSeen = False,
+    untrained: Untrained = True,
     seed: Seed = None,
     threads: Threads = None,
     json_: Json = False,
@@ -218,7 +219,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag
         facts = work(
             run,
             data,
-            split=_split(split),
+            split=split,
             max_cases=max_cases,
             exclude_seen=exclude_seen,
             untrained=untrained,
@@ -231,18 +232,14 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag
 @app.command()
 def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
     runs: Annotated[list[Path], typer.Argument(help="Finished runs on the same dataset.")],
-    data: Annotated[Path | None, typer.Option(help="Their dataset, if it was moved.")] = None,
-    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    data: DataFolder = None,
+    split: Split = "test",
     metric: Annotated[
         list[str] | None, typer.Option(help="Metrics to test differences of.", show_default="hr@10, mrr@10, ndcg@10")
     ] = None,
-    max_cases: Annotated[int, typer.Option(min=0, help="Judge a random sample of so many cases; 0: all.")] = 0,
-    exclude_seen: Annotated[
-        bool, typer.Option("--exclude-seen", help="Take a user's past items out of the ranking.")
-    ] = False,
-    untrained: Annotated[
-        bool, typer.Option("--untrained/--no-untrained", help="Rows for popular, recent and markov.")
-    ] = True,
+    max_cases: MaxCases = 0,
+    exclude_seen: ExcludeSeen = False,
+    untrained: Untrained = True,
     seed: Seed = None,
     threads: Threads = None,
     json_: Json = False,
@@ -259,7 +256,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
         facts = work(
             runs,
             data,
-            split=_split(split),
+            split=split,
             names=metric or COMPARED,
             max_cases=max_cases,
             exclude_seen=exclude_seen,
@@ -279,7 +276,7 @@ def recommend(  # noqa: PLR0913, PLR0917 - one parameter a flag
     ] = None,
     similar: Annotated[list[str] | None, typer.Option(help="Items to find the nearest ones of, instead.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Items to list.")] = 10,
-    exclude_seen: Annotated[bool, typer.Option("--exclude-seen", help="Leave out the history's own items.")] = False,
+    exclude_seen: ExcludeSeen = False,
     exclude: Annotated[str, typer.Option(help="Items to leave out: a,b,c.")] = "",
     only: Annotated[str | None, typer.Option(help="Sole candidates: a,b,c.")] = None,
     threads: Threads = None,
@@ -350,14 +347,6 @@ def demo(
         result = run(out, quick=quick, world=world, seed=seed or 0, threads=threads, say=say, progress=watch)
     if json_:
         _answer(result, "", json_)
-
-
-def _split(name: str) -> Literal["test", "validation"]:
-    if name == "test":
-        return "test"
-    if name == "validation":
-        return "validation"
-    raise InputError(f"--split {name}: expected test or validation")
 
 
 def _names(text: str) -> list[str]:

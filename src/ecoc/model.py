@@ -20,8 +20,8 @@ from ecoc.folder import file_sha256
 from ecoc.methods import METHODS, Method, Parts
 from ecoc.methods.untrained import PopularPolicy
 from ecoc.policy import Policy, load_weights
-from ecoc.run import ITEMS, Run, RunConfig
-from ecoc.schema import PAD
+from ecoc.run import Run, RunConfig
+from ecoc.schema import ITEMS, PAD
 from ecoc.storage import load_checkpoint
 
 Event = str | tuple[str, str]
@@ -172,10 +172,6 @@ class _Nearness:
 
     def scores(self, query: Tensor, first: int, last: int) -> Tensor:
         return query @ self.unit[first:last].T
-
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        found = (query[:, None] * self.unit[items]).sum(2)
-        return found, torch.zeros_like(found)
 
 
 def build_method(config: RunConfig, dims: Dims) -> Method:

@@ -7,7 +7,8 @@ from typing import Any
 from ecoc.errors import ArtifactError
 from ecoc.folder import file_sha256
 from ecoc.model import BEST, Model, Recommendations
-from ecoc.run import ITEMS, Run
+from ecoc.run import Run
+from ecoc.schema import ITEMS
 
 _COLUMNS = ("hr@5", "hr@10", "hr@20", "mrr@10", "ndcg@5", "ndcg@10", "ndcg@20")
 _LISTS = {"coverage@10": "coverage", "popularity_lift@10": "pop. lift", "diversity@10": "diversity"}

@@ -12,13 +12,17 @@ _TOPK_BLOCK = 8192
 _GATHERED = 1 << 24  # most floats gathered at a time
 
 
-class Scorer(Protocol):
-    """Scores items 1..items for queries, without ever holding all of them."""
+class Lister(Protocol):
+    """Scores items 1..items for queries, a block at a time: enough for lists."""
 
     items: int
 
     def scores(self, query: Tensor, first: int, last: int) -> Tensor:
         """Scores of items first..last-1 for each query, [B, last - first]."""
+
+
+class Scorer(Lister, Protocol):
+    """Scores single items too: enough for ranks."""
 
     def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of the given items [B, K], and how far rounding may move each from what `scores` says; [B, K] both."""
@@ -72,7 +76,7 @@ def _excluded(scorer: Scorer, query: Tensor, target: Tensor, exclude: Tensor, hi
 
 
 def topk(
-    scorer: Scorer, query: Tensor, k: int, *, exclude: Tensor | None = None, only: Tensor | None = None
+    scorer: Lister, query: Tensor, k: int, *, exclude: Tensor | None = None, only: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The k best items of each query and their scores, best first, equal ones by index; [B, k] both.
 
@@ -93,7 +97,7 @@ def topk(
 
 
 def _topk_rows(
-    scorer: Scorer, query: Tensor, k: int, exclude: Tensor | None, only: Tensor | None
+    scorer: Lister, query: Tensor, k: int, exclude: Tensor | None, only: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     items = torch.zeros(len(query), 0, dtype=torch.int64)
     scores = torch.zeros(len(query), 0)

@@ -15,7 +15,7 @@ from ecoc.encoders import ENCODERS, EncoderConfig
 from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.methods import METHODS, MethodConfig
 
-CONFIG, RESULT, METRICS, LOG, ITEMS = "config.toml", "result.json", "metrics.jsonl", "log.txt", "items.parquet"
+CONFIG, RESULT, METRICS, LOG = "config.toml", "result.json", "metrics.jsonl", "log.txt"
 CHECKPOINTS, EVALUATIONS, FINGERPRINT = "checkpoints", "evaluations", "data.sha256"
 _LARGEST_RESULT = 8 << 20
 

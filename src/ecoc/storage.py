@@ -32,6 +32,14 @@ class Checkpoint:
     sha256: str
 
 
+class NotFiniteError(TrainingError):
+    """A tensor to be saved holds a number that is not finite."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__(f"{path}: not saved, because '{name}' holds a number that is not finite")
+        self.name = name
+
+
 def save_checkpoint(folder: Path, name: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
     """Write `name`.safetensors and then `name`.json into `folder`; return the tensor file's SHA-256.
 
@@ -39,7 +47,7 @@ def save_checkpoint(folder: Path, name: str, tensors: Mapping[str, Tensor], stat
     """
     for key, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise TrainingError(f"{folder / name}: not saved, because '{key}' holds a number that is not finite")
+            raise NotFiniteError(folder / name, key)
     paths = folder / f"{name}.safetensors", folder / f"{name}.json"
     with _cleaned(paths):
         digest = _write_aside(paths[0], _safetensors(tensors))

@@ -148,8 +148,8 @@ class Cases:
         return Cases(self.event[rows], self.sequence[rows], self.min_history)
 
 
-def open_cases(data: Dataset, split: Literal["test", "validation"], *, min_history: int, most: int, seed: int) -> Cases:
-    """Every event of a split with enough history; a seeded sample of them if there are more than `most` (0: all)."""
+def open_cases(data: Dataset, split: str, *, min_history: int, most: int, seed: int) -> Cases:
+    """Every event of split `test` or `validation` with enough history; a seeded sample if more than `most` (0: all)."""
     offsets, trained = np.asarray(data.offsets), np.asarray(data.train_lengths)
     if split == "test":
         first, stop = offsets[:-1] + np.maximum(trained, min_history), offsets[1:]

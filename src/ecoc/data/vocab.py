@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ecoc.errors import ArtifactError, InputError, did_you_mean
@@ -48,8 +47,7 @@ class ItemVocab:
 
     def find(self, item: str) -> int | None:
         """Index of an outside id, or None if training never saw it."""
-        position = pc.index(self._ids, item).as_py()
-        return None if position < 0 else position + 1
+        return self._places.get(item)
 
     def indices(self, items: list[str]) -> np.ndarray:
         """Indices of many outside ids at once; unknown ones are PAD."""

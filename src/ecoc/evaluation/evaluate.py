@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from ecoc.data.loader import dims_of, histories, open_cases, open_sessions
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation import lists as beyond
-from ecoc.evaluation.judge import is_seen, rank_cases
-from ecoc.evaluation.metrics import KS, NAMES, metrics
+from ecoc.evaluation.judge import is_seen, list_cases, rank_cases
+from ecoc.evaluation.metrics import KS, NAMES, means, metrics
 from ecoc.evaluation.statistics import bootstrap, holm, paired
 from ecoc.methods import METHODS
 from ecoc.model import Model, build_method, load
@@ -26,7 +26,6 @@ from ecoc.run import EVALUATIONS, RunConfig
 from ecoc.storage import load_checkpoint, save_checkpoint
 from ecoc.watch import Watcher, unwatched
 
-Split = Literal["test", "validation"]
 UNTRAINED = tuple(name for name in METHODS if not METHODS[name].is_trained)
 _LIST = 10
 _LISTED = 10_000  # cases whose lists are looked at beyond accuracy
@@ -37,7 +36,7 @@ COMPARED = ("hr@10", "mrr@10", "ndcg@10")
 class Options:
     """What is judged; runs are comparable if these and the data agree."""
 
-    split: Split = "test"
+    split: str = "test"
     max_cases: int = 0
     exclude_seen: bool = False
     min_history: int = 1
@@ -68,8 +67,7 @@ class Judged:
 
     def means(self, chosen: NDArray[np.bool_] | None = None) -> dict[str, float]:
         """Metrics over all cases, or the chosen ones."""
-        found = metrics(self.ranks if chosen is None else self.ranks[chosen])
-        return {name: float(values.mean()) for name, values in found.items()}
+        return means(self.ranks if chosen is None else self.ranks[chosen])
 
 
 class Bench:
@@ -89,7 +87,7 @@ class Bench:
         """Rank every case; look at the lists of a sample of them."""
         started = time.perf_counter()
         total = len(self.cases)
-        ranks, _ = rank_cases(
+        ranks = rank_cases(
             policy,
             self.data,
             self.cases,
@@ -101,7 +99,7 @@ class Bench:
     def _beyond(self, policy: Policy) -> dict[str, float]:
         chosen = np.random.default_rng(0).permutation(len(self.cases))[:_LISTED]
         sample = self.cases.part(np.sort(chosen))
-        _, lists = rank_cases(policy, self.data, sample, exclude_seen=self.options.exclude_seen, k=_LIST)
+        lists = list_cases(policy, self.data, sample, _LIST, exclude_seen=self.options.exclude_seen)
         share = self.data.vocab.popularity()
         past = histories(self.data, sample, policy.length).items.numpy()
         return {
@@ -125,7 +123,7 @@ def evaluate(
     model: Model | str | PathLike[str],
     data: Dataset | str | PathLike[str] | None = None,
     *,
-    split: Split = "test",
+    split: str = "test",
     max_cases: int = 0,
     exclude_seen: bool = False,
     untrained: bool = True,
@@ -173,7 +171,7 @@ def compare(  # noqa: PLR0913 - one parameter a choice
     runs: Sequence[Model | str | PathLike[str]],
     data: Dataset | str | PathLike[str] | None = None,
     *,
-    split: Split = "test",
+    split: str = "test",
     names: Sequence[str] = COMPARED,
     max_cases: int = 0,
     exclude_seen: bool = False,

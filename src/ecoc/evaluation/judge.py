@@ -1,11 +1,12 @@
 """Judge a policy on logged cases: the rank of what really came next, among all items."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import closing
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ecoc.data.loader import Cases, histories
 from ecoc.data.sequences import Dataset
@@ -21,41 +22,51 @@ def rank_cases(
     cases: Cases,
     *,
     exclude_seen: bool = False,
-    k: int = 0,
     watch: Callable[[int], None] = lambda done: None,
     stop: Callable[[], bool] = lambda: False,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Rank of each case's item, and the policy's k best items for each, [cases] and [cases, k].
+) -> NDArray[np.float64]:
+    """Rank of each case's item. Memory does not grow with cases or items.
 
-    Cases of like history length go together, so little is padded; memory does not grow with cases or items. `stop` is
-    asked now and then whether to give up; what is returned then means nothing.
+    `stop` is asked now and then whether to give up; what is returned then means nothing.
     """
+    ranks, done = np.ones(len(cases)), 0
+    with closing(_queries(policy, data, cases, exclude_seen)) as queries:
+        for rows, query, exclude in queries:
+            target = torch.from_numpy(data.items[cases.event[rows]].astype(np.int64))
+            with torch.inference_mode():
+                ranks[rows] = policy.ranks(query, target, exclude).numpy()
+            done += len(rows)
+            watch(done)
+            if stop():
+                break
+    return ranks
+
+
+def list_cases(policy: Policy, data: Dataset, cases: Cases, k: int, *, exclude_seen: bool = False) -> NDArray[np.int64]:
+    """The policy's k best items for each case, PAD where there are fewer, [cases, k]."""
+    lists = np.zeros((len(cases), min(k, policy.items)), np.int64)
+    for rows, query, exclude in _queries(policy, data, cases, exclude_seen):
+        with torch.inference_mode():
+            lists[rows] = policy.topk(query, k, exclude=exclude)[0].numpy()
+    return lists
+
+
+def _queries(
+    policy: Policy, data: Dataset, cases: Cases, exclude_seen: bool
+) -> Generator[tuple[NDArray[np.int64], Tensor, Tensor | None], None, None]:
+    """Rows of the cases, their queries and what they may not list; those of like history length go together."""
     past = cases.event - np.asarray(data.offsets)[cases.sequence]
     order = np.argsort(np.minimum(past, policy.length), kind="stable")
-    ranks = np.ones(len(cases))
-    lists = np.zeros((len(cases), min(k, policy.items)), np.int64)
     was_training = policy.training
     policy.train(False)
-    with torch.inference_mode(), _restored(policy, was_training):
+    try:
         for first in range(0, len(order), _CASES):
             rows = order[first : first + _CASES]
             part = cases.part(rows)
-            query = policy.query(histories(data, part, policy.length))
-            target = torch.from_numpy(data.items[part.event].astype(np.int64))
             exclude = torch.from_numpy(everything_before(data, part)) if exclude_seen else None
-            ranks[rows] = policy.ranks(query, target, exclude).numpy()
-            if k:
-                lists[rows] = policy.topk(query, k, exclude=exclude)[0].numpy()
-            watch(first + len(rows))
-            if stop():
-                break
-    return ranks, lists
-
-
-@contextmanager
-def _restored(policy: Policy, was_training: bool) -> Iterator[None]:
-    try:
-        yield
+            with torch.inference_mode():
+                query = policy.query(histories(data, part, policy.length))
+            yield rows, query, exclude
     finally:
         policy.train(was_training)
 

@@ -15,3 +15,8 @@ def metrics(ranks: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     """
     gains = {"hr": np.ones_like(ranks), "mrr": 1 / ranks, "ndcg": 1 / np.log2(ranks + 1)}
     return {f"{kind}@{k}": np.where(ranks <= k, gain, 0.0) for kind, gain in gains.items() for k in KS}
+
+
+def means(ranks: NDArray[np.float64]) -> dict[str, float]:
+    """Mean of each metric over cases."""
+    return {name: float(values.mean()) for name, values in metrics(ranks).items()}

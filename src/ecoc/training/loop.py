@@ -8,7 +8,7 @@ import math
 import time
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from pydantic import TypeAdapter
@@ -18,13 +18,13 @@ from ecoc.data.loader import Cases, Windows
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, TrainingError
 from ecoc.evaluation.judge import rank_cases
-from ecoc.evaluation.metrics import metrics
+from ecoc.evaluation.metrics import means
 from ecoc.methods import Loss, Method
 from ecoc.model import BEST
 from ecoc.policy import Policy
 from ecoc.run import Run, TrainConfig
 from ecoc.stopwatch import Stopwatch
-from ecoc.storage import Checkpoint, keep_last, latest_name, name_of, save_checkpoint
+from ecoc.storage import Checkpoint, NotFiniteError, keep_last, latest_name, name_of, save_checkpoint
 from ecoc.targets import Targets
 from ecoc.training.journal import Journal
 from ecoc.training.optimiser import Optimiser
@@ -135,7 +135,7 @@ class Loop:
         state = self.state
         torch.manual_seed(step_seed(self.config.seed, state.step))
         loss = self.method.loss(batch)
-        self._check(loss)
+        values = self._checked(loss)
         with self.clock("backward"):
             loss.total.backward()  # type: ignore[no-untyped-call]
         with self.clock("optimise"):
@@ -149,27 +149,28 @@ class Loop:
         with self.clock("log"):
             state.step += 1
             state.transitions += batch.transitions
-            self._note(loss, norm, rate)
+            self._note({**values, "norm": norm}, rate)
 
-    def _check(self, loss: Loss) -> None:
-        """Stop at the first number that is not finite, naming where it came from."""
-        bad = [name for name, part in loss.parts.items() if not math.isfinite(float(part.detach()))]
-        if bad or not math.isfinite(float(loss.total.detach())):
+    def _checked(self, loss: Loss) -> dict[str, float]:
+        """The loss and its parts as numbers; the first that is not finite ends the run, by its name."""
+        values = {name: float(part.detach()) for name, part in loss.parts.items()}
+        total = float(loss.total.detach())
+        bad = [name for name, value in values.items() if not math.isfinite(value)]
+        if bad or not math.isfinite(total):
             self._diverged(f"loss part '{bad[0]}'" if bad else "the loss")
+        return {"loss": total, **{f"loss/{name}": value for name, value in values.items()}}
 
-    def _diverged(self, what: str, step: int | None = None) -> None:
+    def _diverged(self, what: str, step: int | None = None) -> NoReturn:
         last = latest_name(self.run.checkpoints)
         where = f"the last finite checkpoint is {self.run.checkpoints / last}" if last else "no checkpoint was made yet"
         step = self.state.step + 1 if step is None else step
         raise TrainingError(
-            f"{self.run.path}: step {step}: {what} is not finite; {where}; lower train.lr or train.clip"
+            f"{self.run.path}: step {step}: {what} is not finite; {where}; lower train.lr or set a smaller train.clip"
         )
 
-    def _note(self, loss: Loss, norm: float, rate: float) -> None:
+    def _note(self, values: dict[str, float], rate: float) -> None:
         """Add a step to the line being made; write it when it is full."""
         state, sums = self.state, self.state.sums
-        values = {"loss": float(loss.total.detach()), "norm": norm}
-        values |= {f"loss/{name}": float(part.detach()) for name, part in loss.parts.items()}
         for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + value
         sums["steps"] = sums.get("steps", 0.0) + 1
@@ -219,8 +220,7 @@ class Loop:
         self.save()
 
     def _measure(self, policy: Policy, signals: Signals) -> dict[str, float]:
-        ranks, _ = rank_cases(policy, self.data, self.cases, stop=lambda: bool(signals.number))
-        return {name: float(values.mean()) for name, values in metrics(ranks).items()}
+        return means(rank_cases(policy, self.data, self.cases, stop=lambda: bool(signals.number)))
 
     def _seconds(self) -> float:
         now = time.monotonic()
@@ -248,10 +248,10 @@ class Loop:
         return self._write(BEST, policy.state_dict(), {"step": self.state.best_step})
 
     def _write(self, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> str:
-        for key, tensor in tensors.items():
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                self._diverged(f"'{key}'", self.state.step)
-        return save_checkpoint(self.run.checkpoints, name, tensors, state)
+        try:
+            return save_checkpoint(self.run.checkpoints, name, tensors, state)
+        except NotFiniteError as error:
+            self._diverged(f"'{error.name}'", self.state.step)
 
 
 def learning_rate(step: int, steps: int, config: TrainConfig) -> float:

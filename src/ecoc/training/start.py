@@ -19,9 +19,8 @@ from ecoc.errors import ArtifactError, InputError, ResourceError
 from ecoc.folder import file_sha256, lock
 from ecoc.methods import Method
 from ecoc.model import BEST, build_method
-from ecoc.run import CHECKPOINTS, CONFIG, FINGERPRINT, ITEMS, METRICS, RESULT, Run, RunConfig, compose, is_run
-from ecoc.schema import ITEMS as DATA_ITEMS
-from ecoc.schema import json_bytes
+from ecoc.run import CHECKPOINTS, CONFIG, FINGERPRINT, METRICS, RESULT, Run, RunConfig, compose, is_run
+from ecoc.schema import ITEMS, json_bytes
 from ecoc.storage import load_checkpoint, load_latest, remove_partial, save_checkpoint, write_whole
 from ecoc.training.journal import Journal
 from ecoc.training.loop import Loop, step_seed
@@ -134,7 +133,7 @@ def _begin(run: Run, data: Dataset, config: RunConfig) -> None:
         raise InputError(f"{data.path}: has {data.counts.items} item; at least {_LEAST_ITEMS} are needed to rank")
     try:
         (run.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(data.path / DATA_ITEMS, run.path / ITEMS)
+        shutil.copyfile(data.path / ITEMS, run.path / ITEMS)
         (run.path / FINGERPRINT).write_text(data.checksum + "\n")
         (run.path / METRICS).touch()
         write_whole(run.path / CONFIG, [config.toml().encode()])  # last: it makes the folder a run

@@ -240,7 +240,7 @@ def test_every_choice_has_a_name_of_its_own() -> None:
     choices = list(product(("test", "validation"), (0, 1, 11), (False, True), (1, 2, 11), (0, 1, 11)))
     names: dict[str, tuple[Any, ...]] = {}
     for split, most, exclude_seen, min_history, seed in choices:
-        name = Options(split, most, exclude_seen, min_history, seed).name  # type: ignore[arg-type]
+        name = Options(split, most, exclude_seen, min_history, seed).name
         means = (split, most, exclude_seen, min_history, seed if most else None)
         assert names.setdefault(name, means) == means
 

@@ -16,7 +16,7 @@ from ecoc.batch import History, Sessions
 from ecoc.data.loader import Cases, open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.evaluation import judge
-from ecoc.evaluation.judge import everything_before, is_seen, rank_cases
+from ecoc.evaluation.judge import everything_before, is_seen, list_cases, rank_cases
 from ecoc.evaluation.lists import coverage, diversity, popularity_lift
 from ecoc.model import load
 from ecoc.policy import Policy
@@ -25,6 +25,14 @@ from ecoc.schema import PAD
 LENGTH, ITEMS = 5, 25
 NAMES = ("sasrec", "ssept", "popular", "recent", "markov")  # ssept reads users
 Ints = NDArray[np.int64]
+
+
+def both(
+    policy: Policy, data: Dataset, judged: Cases, *, exclude_seen: bool = False, k: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Ranks and lists of the same cases."""
+    ranks = rank_cases(policy, data, judged, exclude_seen=exclude_seen)
+    return ranks, list_cases(policy, data, judged, k, exclude_seen=exclude_seen)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -119,7 +127,7 @@ def test_ranks_and_lists_are_those_of_a_slow_loop(
 ) -> None:
     policy, k = policies[name], 6
     for judged in cases.values():
-        ranks, lists = rank_cases(policy, data, judged, exclude_seen=exclude_seen, k=k)
+        ranks, lists = both(policy, data, judged, exclude_seen=exclude_seen, k=k)
         assert ranks.shape == (len(judged),)
         assert lists.shape == (len(judged), k)
         for place in range(len(judged)):
@@ -152,11 +160,11 @@ def test_results_do_not_depend_on_the_chunk(
     exclude_seen: bool,
 ) -> None:
     judged = cases["test"]
-    ranks, lists = rank_cases(policies[name], data, judged, exclude_seen=exclude_seen, k=4)
+    ranks, lists = both(policies[name], data, judged, exclude_seen=exclude_seen, k=4)
     seen = is_seen(data, judged)
     for size in (1, 7, len(judged) - 1, len(judged), len(judged) + 1):
         monkeypatch.setattr(judge, "_CASES", size)
-        again = rank_cases(policies[name], data, judged, exclude_seen=exclude_seen, k=4)
+        again = both(policies[name], data, judged, exclude_seen=exclude_seen, k=4)
         assert np.array_equal(again[0], ranks)
         assert np.array_equal(again[1], lists)
         assert np.array_equal(is_seen(data, judged), seen)
@@ -167,26 +175,26 @@ def test_the_order_of_cases_does_not_matter(
     data: Dataset, policies: dict[str, Policy], cases: dict[str, Cases], name: str
 ) -> None:
     judged = cases["test"]
-    ranks, lists = rank_cases(policies[name], data, judged, k=4)
+    ranks, lists = both(policies[name], data, judged, k=4)
     shuffled = np.random.default_rng(0).permutation(len(judged))
-    again = rank_cases(policies[name], data, judged.part(shuffled), k=4)
+    again = both(policies[name], data, judged.part(shuffled), k=4)
     assert np.array_equal(again[0], ranks[shuffled])
     assert np.array_equal(again[1], lists[shuffled])
     repeated = np.repeat(np.arange(3), 2)
-    assert np.array_equal(rank_cases(policies[name], data, judged.part(repeated))[0], ranks[repeated])
+    assert np.array_equal(rank_cases(policies[name], data, judged.part(repeated)), ranks[repeated])
 
 
 def test_lists_are_only_made_if_asked_and_no_longer_than_the_catalogue(
     data: Dataset, policies: dict[str, Policy], cases: dict[str, Cases]
 ) -> None:
-    assert rank_cases(policies["sasrec"], data, cases["test"])[1].shape == (len(cases["test"]), 0)
-    _, lists = rank_cases(policies["sasrec"], data, cases["test"], k=1000)
+    assert list_cases(policies["sasrec"], data, cases["test"], 0).shape == (len(cases["test"]), 0)
+    _, lists = both(policies["sasrec"], data, cases["test"], k=1000)
     assert np.array_equal(np.sort(lists, axis=1), np.tile(np.arange(1, ITEMS + 1), (len(lists), 1)))
 
 
 def test_no_cases_no_ranks(data: Dataset, policies: dict[str, Policy], cases: dict[str, Cases]) -> None:
     none = cases["test"].part(slice(0))
-    ranks, lists = rank_cases(policies["markov"], data, none, exclude_seen=True, k=3)
+    ranks, lists = both(policies["markov"], data, none, exclude_seen=True, k=3)
     assert ranks.shape == (0,)
     assert lists.shape == (0, 3)
     assert everything_before(data, none).shape == (0, 0)
@@ -202,7 +210,7 @@ def test_stop_is_asked_after_each_chunk_and_ends_the_work(
     assert watched == [*range(10, len(cases["test"]), 10), len(cases["test"])]
     answers = iter([False, False, True])
     watched.clear()
-    ranks, _ = rank_cases(policies["sasrec"], data, cases["test"], watch=watched.append, stop=lambda: next(answers))
+    ranks = rank_cases(policies["sasrec"], data, cases["test"], watch=watched.append, stop=lambda: next(answers))
     assert watched == [10, 20, 30]
     assert len(ranks) == len(cases["test"])
 
@@ -212,11 +220,11 @@ def test_a_policy_is_judged_at_rest_and_left_as_it_was(
     folder: Path, data: Dataset, cases: dict[str, Cases], is_training: bool
 ) -> None:
     policy = load(folder / "sasrec").policy
-    expected, _ = rank_cases(policy, data, cases["test"])
+    expected = rank_cases(policy, data, cases["test"])
     policy.train(is_training)
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    ranks, _ = rank_cases(policy, data, cases["test"])
+    ranks = rank_cases(policy, data, cases["test"])
     assert np.array_equal(ranks, expected)
     assert all(module.training is is_training for module in policy.modules())
     rank_cases(policy, data, cases["test"], stop=lambda: True)
@@ -241,8 +249,8 @@ def test_an_excluded_target_is_never_found_and_a_new_one_only_rises(
     data: Dataset, policies: dict[str, Policy], cases: dict[str, Cases]
 ) -> None:
     for policy in policies.values():
-        plain, _ = rank_cases(policy, data, cases["test"])
-        excluded, _ = rank_cases(policy, data, cases["test"], exclude_seen=True)
+        plain = rank_cases(policy, data, cases["test"])
+        excluded = rank_cases(policy, data, cases["test"], exclude_seen=True)
         seen = is_seen(data, cases["test"])
         assert np.isinf(excluded[seen]).all()
         assert (excluded[~seen] <= plain[~seen]).all()
