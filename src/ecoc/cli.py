@@ -1,6 +1,5 @@
 """The `ecoc` command: thin shells over the Python functions, and errors as exit codes."""
 
-import errno
 import json
 import os
 import sys
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ecoc.console import listen_for_sigterm, note, progress
-from ecoc.errors import EcocError, Terminated
+from ecoc.errors import EcocError, Terminated, is_out_of_memory
 
 app = typer.Typer(
     add_completion=True,
@@ -374,8 +373,6 @@ def main() -> None:
         app()
     except EcocError as error:
         _fail(error, str(error), error.exit_code)
-    except MemoryError as error:
-        _fail(error, _OUT_OF_MEMORY, 5)
     except KeyboardInterrupt as error:
         _fail(error, "interrupted", 130)
     except Terminated as error:
@@ -384,11 +381,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
         sys.exit(0)
     except OSError as error:
-        if error.errno == errno.ENOMEM:
+        if is_out_of_memory(error):
             _fail(error, _OUT_OF_MEMORY, 5)
         _fail(error, f"{error.filename or 'a file'}: {error.strerror or error}; check the disk, then try again", 5)
     except Exception as error:
-        if "can't allocate memory" in str(error):  # torch's own way to say MemoryError
+        if is_out_of_memory(error):
             _fail(error, _OUT_OF_MEMORY, 5)
         _fail(
             error, f"internal error: {type(error).__name__}: {error}; please report it, with the output of --debug", 1

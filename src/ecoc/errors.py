@@ -1,5 +1,6 @@
 """The error tree: every failure a user can cause has a class, an exit code and one clear line."""
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -36,6 +37,12 @@ class ResourceError(EcocError):
 
 class Terminated(BaseException):
     """SIGTERM, raised like KeyboardInterrupt so that everything cleans up after itself."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; torch and the system have their own ways to say so."""
+    no_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or no_memory or "can't allocate memory" in str(error)
 
 
 _LONGEST_NAME = 60

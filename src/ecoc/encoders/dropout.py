@@ -1,4 +1,4 @@
-"""Dropout with a byte a cell: one 64-bit random number decides eight of them, which halves the cost of dropout."""
+"""Dropout with a byte a cell: one 64-bit random number decides eight of them."""
 
 import torch
 from torch import Tensor, nn

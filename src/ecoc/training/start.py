@@ -15,7 +15,7 @@ from ecoc.config import load_toml
 from ecoc.data.loader import Windows, dims_of, open_cases, open_sessions
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import Encoder
-from ecoc.errors import ArtifactError, InputError, ResourceError
+from ecoc.errors import ArtifactError, InputError, ResourceError, is_out_of_memory
 from ecoc.folder import file_sha256, lock
 from ecoc.methods import Method
 from ecoc.model import BEST, build_method
@@ -69,9 +69,9 @@ def train(  # noqa: PLR0913 - one parameter a choice
         try:
             with _threads(chosen.train.threads):
                 _work(run, dataset, chosen, progress or unwatched, say)
-        except InputError:
-            if is_fresh:  # a setting that cannot be: leave nothing behind that would be in the way of the next try
-                shutil.rmtree(run.path, ignore_errors=True)
+        except Exception as error:
+            if is_fresh and (isinstance(error, InputError) or is_out_of_memory(error)):
+                shutil.rmtree(run.path, ignore_errors=True)  # settings that cannot be: out of the way of the next try
             raise
     return run
 
