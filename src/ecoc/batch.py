@@ -43,6 +43,7 @@ class Sessions:
 
     items: NDArray[np.int64]
     offsets: NDArray[np.int64]
+    rewards: NDArray[np.float32] | None = None  # scaled as in batches; of each item
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Batch:
     target: Tensor  # [B, L] int64; the item that followed, PAD where there is no transition to learn from
     reward: Tensor  # [B, L] float32; worth of the target
     done: Tensor  # [B, L] float32; 1 where the target ended its sequence
+    before: Tensor | None = None  # [B, L] int64; events of the sequence before the target
+    returns: Tensor | None = None  # [B, L] float32; worth of the target and all that followed it in training
 
     @property
     def transitions(self) -> int:

@@ -46,22 +46,24 @@ def sample_pool(target: Tensor, frequency: Tensor, uniform: int, *, in_batch: bo
     return Pool(items, drawn, expected, column[: len(target)])
 
 
-def softmax_loss(states: Tensor, vectors: Tensor, own: Tensor, correction: Tensor | None = None) -> Tensor:
+def softmax_loss(
+    states: Tensor, vectors: Tensor, own: Tensor, correction: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
     """Mean of -ln softmax(y)_own over columns; `correction` [K] is added to every logit but the state's own.
 
-    states [N, d], vectors [K, d], own [N].
+    states [N, d], vectors [K, d], own [N]; `weight` [N], a constant, multiplies each state's loss.
     """
-    return _Fused.apply(states, vectors, own, correction, "softmax")  # type: ignore[no-untyped-call]
+    return _Fused.apply(states, vectors, own, correction, weight, "softmax")  # type: ignore[no-untyped-call]
 
 
-def bpr_loss(states: Tensor, vectors: Tensor, own: Tensor, drawn: Tensor) -> Tensor:
+def bpr_loss(states: Tensor, vectors: Tensor, own: Tensor, drawn: Tensor, weight: Tensor | None = None) -> Tensor:
     """Mean of -ln sigmoid(y_own - y_k) over the drawn columns k; a state's own item is no negative of it."""
-    return _Fused.apply(states, vectors, own, drawn, "bpr")  # type: ignore[no-untyped-call]
+    return _Fused.apply(states, vectors, own, drawn, weight, "bpr")  # type: ignore[no-untyped-call]
 
 
-def all_items_loss(states: Tensor, items: Tensor, target: Tensor) -> Tensor:
+def all_items_loss(states: Tensor, items: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """Softmax over the whole catalogue; `items` [V, d] has PAD's row first, which is no candidate."""
-    return softmax_loss(states, items[PAD + 1 :], target - (PAD + 1))
+    return softmax_loss(states, items[PAD + 1 :], target - (PAD + 1), weight=weight)
 
 
 class _Fused(torch.autograd.Function):
@@ -74,6 +76,7 @@ class _Fused(torch.autograd.Function):
         vectors: Tensor,
         own: Tensor,
         columns: Tensor | None,
+        weight: Tensor | None,
         kind: Literal["softmax", "bpr"],
     ) -> Tensor:
         total = states.new_zeros((), dtype=torch.float64)
@@ -83,7 +86,11 @@ class _Fused(torch.autograd.Function):
             truth = (part * vectors[mine.squeeze(1)]).sum(1, keepdim=True)  # [n, 1]
             logits = part @ vectors.T  # [n, K]; becomes the gradient in place
             step = _softmax_chunk if kind == "softmax" else _bpr_chunk
-            total += step(logits, truth, mine, columns)
+            losses = step(logits, truth, mine, columns)  # [n]
+            if weight is not None:
+                losses = losses * weight[first : first + _ROWS]
+                logits *= weight[first : first + _ROWS, None]
+            total += losses.sum(dtype=torch.float64)
             torch.mm(logits, vectors, out=by_state[first : first + _ROWS])
             by_vector.addmm_(logits.T, part)
         ctx.save_for_backward(by_state.div_(len(states)), by_vector.div_(len(states)))
@@ -91,13 +98,13 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         by_state, by_vector = ctx.saved_tensors
-        return by_state * grads[0], by_vector * grads[0], None, None, None
+        return by_state * grads[0], by_vector * grads[0], None, None, None, None
 
 
 def _softmax_chunk(logits: Tensor, truth: Tensor, own: Tensor, correction: Tensor | None) -> Tensor:
-    """Sum of the chunk's losses; `logits` becomes softmax - onehot."""
+    """The chunk's losses; `logits` becomes softmax - onehot."""
     if correction is not None:
         logits += correction
         logits.scatter_(1, own, truth)
@@ -106,16 +113,16 @@ def _softmax_chunk(logits: Tensor, truth: Tensor, own: Tensor, correction: Tenso
     mass = logits.sum(1, keepdim=True)
     logits.div_(mass)
     logits.scatter_add_(1, own, torch.full_like(truth, -1.0))
-    return (mass.log() + highest - truth).sum(dtype=torch.float64)
+    return (mass.log() + highest - truth).squeeze(1)
 
 
 def _bpr_chunk(logits: Tensor, truth: Tensor, own: Tensor, drawn: Tensor | None) -> Tensor:
-    """Sum of the chunk's losses; `logits` becomes their gradient."""
+    """The chunk's losses; `logits` becomes their gradient."""
     weight = torch.ones_like(logits[0]) if drawn is None else drawn
     weight = weight.expand_as(logits).scatter(1, own, 0.0)  # collisions are no negatives
     weight = weight / weight.sum(1, keepdim=True).clamp(min=1)
     logits.sub_(truth)
-    loss = (softplus(logits) * weight).sum(dtype=torch.float64)
+    loss = (softplus(logits) * weight).sum(1)
     logits.sigmoid_().mul_(weight)
     logits.scatter_(1, own, -logits.sum(1, keepdim=True))
     return loss

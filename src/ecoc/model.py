@@ -177,7 +177,7 @@ class _Nearness:
 def build_method(config: RunConfig, dims: Dims) -> Method:
     """The method of a run with fresh weights."""
     kind = ENCODERS[config.encoder_name]
-    parts = Parts(dims, config.encoder, lambda: kind(config.encoder, dims))
+    parts = Parts(dims, config.encoder, lambda **changes: kind(config.encoder.model_copy(update=changes), dims))
     return METHODS[config.method_name](config.method, parts)
 
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +10,11 @@ from torch import Tensor, nn
 from ecoc import ranking
 from ecoc.batch import Batch, History
 from ecoc.encoders import Encoder, Imitation
-from ecoc.errors import ArtifactError
+from ecoc.errors import ArtifactError, InputError
 from ecoc.schema import PAD
+
+RankBy = Literal["policy", "blend", "rerank", "control"]
+"""What a list is ordered by: the cloned policy, policy and value in one product, or the policy's best by value."""
 
 _ROUNDING = 1e-6  # of the sum of absolute products; two ways to sum 64 of them differ by less
 
@@ -37,6 +41,16 @@ class Policy(nn.Module, ABC):
     def vectors(self) -> Tensor | None:
         """Item vectors [V, d] in which near means alike; none if the policy has no such space."""
 
+    def by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
+        """The same policy acting in another way; none: as it does. Only a policy with a critic has a choice."""
+        if rank_by not in (None, "policy") or w is not None or m is not None:
+            raise InputError("this policy has no critic to act on: it can only be ranked by policy, without w and m")
+        return self
+
+    def values(self, query: Tensor, items: Tensor) -> Tensor | None:
+        """Long-term worth of the given items [B, K] as a critic sees it; none without one."""
+        return None
+
     def ranks(self, query: Tensor, target: Tensor, exclude: Tensor | None = None) -> Tensor:
         """Rank of each target among all items, as `ranking.rank_of`."""
         return ranking.rank_of(self, query, target, exclude)
@@ -48,16 +62,33 @@ class Policy(nn.Module, ABC):
         return ranking.topk(self, query, k, exclude=exclude, only=only)
 
 
-class TiedPolicy(Policy):
+class InnerProductPolicy(Policy):
+    """Scores are inner products of a query with one vector an item: one search answers it."""
+
+    @abstractmethod
+    def catalogue(self) -> Tensor:
+        """What a query is multiplied with, [V, q]; PAD's row first."""
+
+    def aimed(self, query: Tensor) -> Tensor:
+        """The vector that is multiplied: the query, unless the policy weighs its parts."""
+        return query
+
+    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
+        return self.aimed(query) @ self.catalogue()[first:last].T
+
+    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        products = self.aimed(query)[:, None] * self.catalogue()[items]  # [B, K, q]
+        return products.sum(2), products.abs().sum(2) * _ROUNDING
+
+
+class TiedPolicy(InnerProductPolicy):
     """mu(s) from an encoder, scored by inner product with the same item vectors that the history was read with."""
 
     def __init__(self, encoder: Encoder, init: float) -> None:
         super().__init__()
         self.encoder = encoder
         self.items, self.length = encoder.dims.items, encoder.length
-        self.table = nn.Parameter(torch.randn(self.items + 1, encoder.dim).mul_(init))
-        with torch.no_grad():
-            self.table[PAD] = 0
+        self.table = item_table(self.items, encoder.dim, init)
         self._kept: Tensor | None = None
 
     def train(self, mode: bool = True) -> "TiedPolicy":
@@ -75,6 +106,9 @@ class TiedPolicy(Policy):
     def vectors(self) -> Tensor:
         return self.item_vectors()
 
+    def catalogue(self) -> Tensor:
+        return self.item_vectors()
+
     def states(self, history: History) -> Tensor:
         """Mu after every position, [B, L, d]."""
         return self.encoder(self.encoder.embed(self.item_vectors(), history), history)
@@ -86,12 +120,47 @@ class TiedPolicy(Policy):
     def query(self, history: History) -> Tensor:
         return self.encoder.last(self.encoder.embed(self.item_vectors(), history), history)
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
-        return query @ self.item_vectors()[first:last].T
 
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        products = query[:, None] * self.item_vectors()[items]  # [B, K, d]
-        return products.sum(2), products.abs().sum(2) * _ROUNDING
+class DensePolicy(TiedPolicy):
+    """A dense head with a weight vector and a bias for every item, on top of the encoder: as discrete methods act."""
+
+    def __init__(self, encoder: Encoder, init: float) -> None:
+        super().__init__(encoder, init)
+        self.head = Head(encoder.dim, self.items)
+
+    def query(self, history: History) -> Tensor:
+        return with_one(super().query(history))
+
+    def catalogue(self) -> Tensor:
+        return self.head.weight
+
+
+class Head(nn.Module):
+    """W z + b for every item: [V, m + 1], the bias in the last column; PAD's row stays zero."""
+
+    def __init__(self, width: int, items: int) -> None:
+        super().__init__()
+        bound = width**-0.5
+        self.weight = nn.Parameter(torch.empty(items + 1, width + 1).uniform_(-bound, bound))
+        with torch.no_grad():
+            self.weight[:, -1] = 0
+            self.weight[PAD] = 0
+
+    def forward(self, states: Tensor) -> Tensor:
+        """All items' values, without PAD's: [N, m] -> [N, V - 1]."""
+        return with_one(states) @ self.weight[PAD + 1 :].T
+
+
+def with_one(states: Tensor) -> Tensor:
+    """States with a last coordinate of 1, which meets the bias: [.., m] -> [.., m + 1]."""
+    return torch.cat([states, torch.ones_like(states[..., :1])], -1)
+
+
+def item_table(items: int, dim: int, init: float) -> nn.Parameter:
+    """Fresh item embeddings, [V, d]; PAD's row is zero."""
+    table = torch.randn(items + 1, dim).mul_(init)
+    table[PAD] = 0
+    return nn.Parameter(table)
 
 
 def load_weights(policy: Policy, tensors: Mapping[str, Tensor], *, where: str) -> None:

@@ -52,6 +52,13 @@ class TrainConfig(Config):
     checkpoint_seconds: float = Field(60.0, gt=0, description="longest time between two checkpoints")
     log_every: int = Field(50, ge=1, description="steps a line of metrics.jsonl sums up")
     tensorboard: bool = Field(False, description="write TensorBoard files too; needs ecoc[track]")
+    reward_scale: Literal["none", "mean", "max"] | float = Field(
+        "max", description="what rewards are divided by: 1, their mean or largest size in training, or a number"
+    )
+    shuffle_rewards: bool = Field(False, description="a control: rewards change places among the training events")
+    terminal_every: int = Field(
+        0, ge=0, description="also end an episode at every so many events, as the paper's released code (5)"
+    )
     threads: int = Field(1, ge=1, le=1024, description="processor threads; small steps gain little from a second one")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
 

@@ -1,5 +1,6 @@
 """Batches of a prepared dataset: windows to learn from, a function of seed and step; histories to judge by."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,31 @@ class _Plan:
     sequence: Ints
 
 
+@dataclass(frozen=True)
+class Worth:
+    """Rewards as methods see them: scaled alike for all, or shuffled among the training events as a control."""
+
+    factor: float
+    shuffled: NDArray[np.float32] | None = None  # of all events, in place of the dataset's
+
+    def of(self, data: Dataset, events: Ints) -> NDArray[np.float32]:
+        """Scaled rewards of events."""
+        found = data.rewards[events] if self.shuffled is None else self.shuffled[events]
+        return np.asarray(found * np.float32(self.factor), np.float32)
+
+
+def open_worth(data: Dataset, scale: str | float, *, shuffle: bool, seed: int) -> Worth:
+    """`scale`: none, mean or max (of the absolute rewards trained on), or what to divide by."""
+    events, _ = _training_events(data)
+    size = np.abs(np.asarray(data.rewards[events], np.float64))
+    by = {"none": 1.0, "mean": float(size.mean()), "max": float(size.max())}[scale] if isinstance(scale, str) else scale
+    rewards = None
+    if shuffle:
+        rewards = np.array(data.rewards, np.float32)
+        rewards[events] = rewards[np.random.default_rng([seed, 1]).permutation(events)]
+    return Worth(1.0 / by if by else 1.0, rewards)
+
+
 class Windows:
     """Training windows of at most `length` + 1 events.
 
@@ -35,9 +61,22 @@ class Windows:
     and only its last event is a target, as most published code trains.
     """
 
-    def __init__(
-        self, data: Dataset, length: int, *, batch: int, targets: int, mode: Mode, min_history: int, seed: int
+    def __init__(  # noqa: PLR0913 - one parameter a choice
+        self,
+        data: Dataset,
+        length: int,
+        *,
+        batch: int,
+        targets: int,
+        mode: Mode,
+        min_history: int,
+        seed: int,
+        worth: Worth | None = None,
+        terminal_every: int = 0,
+        returns: bool = False,
     ) -> None:
+        self.worth, self.terminal_every = worth or Worth(1.0), terminal_every
+        self._returns = _returns(data, self.worth) if returns else None
         self.data, self.length, self.mode, self.min_history, self.seed = data, length, mode, min_history, seed
         lengths = np.asarray(data.train_lengths)
         self._sequences = np.flatnonzero(~np.asarray(data.is_validation) & (lengths > min_history))
@@ -87,7 +126,7 @@ class Windows:
 
     def _shuffled(self, epoch: int) -> _Plan:
         """An epoch's windows: shuffled, then of like length together so that little is padded, then shuffled again."""
-        random = np.random.default_rng([self.seed, epoch])
+        random = np.random.default_rng([self.seed, epoch] if epoch >= 0 else [self.seed, 0, 1])
         plan = self._fixed or self._random(random)
         order = random.permutation(len(plan.first))
         group = np.arange(len(order)) // (_BUCKET * self.batch)
@@ -108,6 +147,14 @@ class Windows:
         )
         return self._read(first, size, sequence)
 
+    def sample(self, most: int) -> Iterator[Batch]:
+        """The batches of an epoch that no training uses, until `most` windows are out; 0: all of them."""
+        plan = self._shuffled(-1)
+        stop = len(plan.first) if not most else min(most, len(plan.first))
+        for begin in range(0, stop, self.batch):
+            rows = slice(begin, min(begin + self.batch, stop))
+            yield self._read(plan.first[rows], plan.size[rows], plan.sequence[rows])
+
     def _read(self, first: Ints, size: Ints, sequence: Ints) -> Batch:
         data, steps = self.data, np.arange(size.max())
         inside = steps < size[:, None]  # [B, L + 1]
@@ -124,11 +171,16 @@ class Windows:
             torch.from_numpy(sequence + 1),
         )
         is_last = events[:, 1:] == np.asarray(data.offsets)[sequence + 1][:, None] - 1
+        if self.terminal_every:
+            is_last |= (place + 1) % self.terminal_every == 0
+        returns = None if self._returns is None else np.where(wanted, self._returns[events[:, 1:]], np.float32(0))
         return Batch(
             history,
             torch.from_numpy(np.where(wanted, items[:, 1:], PAD)),
-            torch.from_numpy(np.where(wanted, data.rewards[events[:, 1:]], np.float32(0))),
+            torch.from_numpy(np.where(wanted, self.worth.of(data, events[:, 1:]), np.float32(0))),
             torch.from_numpy((wanted & is_last).astype(np.float32)),
+            torch.from_numpy(np.where(wanted, place, 0)),
+            None if returns is None else torch.from_numpy(returns),
         )
 
 
@@ -182,14 +234,29 @@ def histories(data: Dataset, cases: Cases, length: int) -> History:
     )
 
 
-def open_sessions(data: Dataset) -> Sessions:
+def open_sessions(data: Dataset, worth: Worth | None = None) -> Sessions:
     """Everything there is to learn from: the training part of each sequence that is not held out."""
+    event, offsets = _training_events(data)
+    return Sessions(np.asarray(data.items[event], np.int64), offsets, (worth or Worth(1.0)).of(data, event))
+
+
+def _training_events(data: Dataset) -> tuple[Ints, Ints]:
+    """Events that may be learnt from, sequence by sequence, and where each sequence begins among them."""
     kept = np.where(np.asarray(data.is_validation), 0, np.asarray(data.train_lengths))
     sequence = np.flatnonzero(kept)
     counts = kept[sequence]
     offsets = np.concatenate([[0], np.cumsum(counts)])
     event = np.arange(offsets[-1]) + np.repeat(np.asarray(data.offsets)[sequence] - offsets[:-1], counts)
-    return Sessions(np.asarray(data.items[event], np.int64), offsets)
+    return event, offsets
+
+
+def _returns(data: Dataset, worth: Worth) -> NDArray[np.float32]:
+    """Worth of each training event and of all that followed it in its training part; 0 for other events."""
+    event, offsets = _training_events(data)
+    total = np.concatenate([[0.0], np.cumsum(worth.of(data, event), dtype=np.float64)])
+    result = np.zeros(len(data.items), np.float32)
+    result[event] = np.repeat(total[offsets[1:]], np.diff(offsets)) - total[:-1]
+    return result
 
 
 def dims_of(data: Dataset) -> Dims:

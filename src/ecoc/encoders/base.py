@@ -32,6 +32,7 @@ class Imitation:
     states: Tensor  # [N, d]
     target: Tensor  # [N]
     extra: dict[str, Tensor] = field(default_factory=dict)  # name -> loss, already weighted
+    everywhere: Tensor | None = None  # [B, L, d] states after every position, if they were what was asked
 
 
 class Encoder(nn.Module, ABC):
@@ -86,7 +87,7 @@ class Encoder(nn.Module, ABC):
         """States and the items to predict from them: by default, each position predicts its successor."""
         wanted = batch.target != PAD
         states = self(self.embed(items, batch.history), batch.history)
-        return Imitation(states[wanted], batch.target[wanted])
+        return Imitation(states[wanted], batch.target[wanted], everywhere=states)
 
     def learn(self, sessions: Sessions) -> None:
         """Take fixed statistics of the training sequences into buffers, before the first step."""

@@ -80,7 +80,7 @@ class DHCN(Encoder):
         embedded = self.embed(items, history)
         states = self(embedded, history)
         extra = {} if self.ssl == 0 else {"ssl": self.ssl * self._contrast(states, embedded, history)}
-        return Imitation(states[wanted], batch.target[wanted], extra)
+        return Imitation(states[wanted], batch.target[wanted], extra, states)
 
     def _asked(self, mean: Tensor) -> Tensor:
         """W2 mean + c."""

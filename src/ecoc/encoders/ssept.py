@@ -46,7 +46,10 @@ class SSEPT(Encoder):
         return self.transformer.last(self._join(embedded, history), history.lengths - 1)[..., : self.dim]
 
     def imitate(self, items: Tensor, batch: Batch) -> Imitation:
-        return super().imitate(items, self._sample_shared(batch) if self.training else batch)
+        if not self.training:
+            return super().imitate(items, batch)
+        # what was asked is about other users and items than the batch's, so its states are no states of the batch
+        return replace(super().imitate(items, self._sample_shared(batch)), everywhere=None)
 
     def _join(self, embedded: Tensor, history: History) -> Tensor:
         users = history.users

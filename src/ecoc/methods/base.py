@@ -1,9 +1,9 @@
 """Method: what learns. It owns its networks and states its losses; files, devices and the loop are not its business."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -12,6 +12,7 @@ from ecoc.config import Config
 from ecoc.encoders import Encoder, EncoderConfig
 from ecoc.policy import Policy
 from ecoc.stopwatch import Stopwatch
+from ecoc.targets import Targets
 
 
 class MethodConfig(Config):
@@ -20,10 +21,11 @@ class MethodConfig(Config):
 
 @dataclass(frozen=True)
 class Loss:
-    """What a step minimises, and the named parts that are logged."""
+    """What a step minimises, the named parts that are logged, and what else is worth a look."""
 
     total: Tensor
     parts: dict[str, Tensor]
+    seen: dict[str, Tensor] = field(default_factory=dict)  # diagnostics; filled only while `Method.is_watched`
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,25 @@ class Parts:
 
     dims: Dims
     encoder: EncoderConfig
-    make_encoder: Callable[[], Encoder]
+    make_encoder: Callable[..., Encoder]  # keyword arguments change settings of the encoder
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training: from which share of the planned steps on, and what it multiplies the learning rate by."""
+
+    start: float
+    lr: float = 1.0
 
 
 class Method(nn.Module, ABC):
     """Base of every method. `policy` is what acts."""
 
     is_trained: ClassVar[bool] = True
+    needs_next: ClassVar[bool] = False
+    """Whether it learns from the state after a transition: windows must hold it."""
+    needs_returns: ClassVar[bool] = False
+    """Whether batches must say what followed a target in all."""
 
     class Config(MethodConfig):
         """Settings of the method."""
@@ -48,11 +62,23 @@ class Method(nn.Module, ABC):
     def __init__(self, config: MethodConfig, parts: Parts) -> None:
         super().__init__()
         self.clock = Stopwatch()
+        self.lagged: dict[str, Targets[Any]] = {}  # copies that follow their networks, step by step
+        self.averaged: Targets[Policy] | None = None  # the one of them, if any, that is a policy to act with
+        self.phases: tuple[Phase, ...] = (Phase(0.0),)
+        self.phase = 0  # the one this step is in
+        self.is_watched = False  # whether this step's diagnostics will be read
 
-    @property
-    def touches_few_rows(self) -> bool:
-        """Whether a step reads and moves only some rows of the item table."""
-        return False
+    def few_rows(self) -> set[str]:
+        """Names of the item tables of which a step reads and moves only some rows."""
+        return set()
+
+    def tower(self, name: str) -> str:
+        """Which gradients are clipped together: parameters of one tower."""
+        return ""
+
+    def decays(self, name: str) -> bool:
+        """Whether weight decay applies to a parameter."""
+        return True
 
     @abstractmethod
     def learn(self, sessions: Sessions) -> None:
@@ -61,6 +87,13 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def loss(self, batch: Batch) -> Loss:
         """What this step should lower."""
+
+    def settle(self, policy: Policy, batches: Iterable[Batch]) -> None:
+        """Take statistics that depend on the weights into a policy about to be judged; training data only."""
+
+    def worries(self, seen: dict[str, float]) -> dict[str, str]:
+        """What is wrong by the diagnostics, in words, by name."""
+        return {}
 
     def choices(self) -> dict[str, str]:
         """What was decided automatically, in words, to be printed."""

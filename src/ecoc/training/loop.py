@@ -6,6 +6,7 @@ few counters, and a step does the same wherever the run was interrupted before i
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, TrainingError
 from ecoc.evaluation.judge import rank_cases
 from ecoc.evaluation.metrics import means
-from ecoc.methods import Loss, Method
+from ecoc.methods import Loss, Method, Phase
 from ecoc.model import BEST
 from ecoc.policy import Policy
 from ecoc.run import Run, TrainConfig
@@ -33,6 +34,7 @@ from ecoc.watch import Watcher
 
 CHOSEN_BY = "ndcg@20"
 _SHOWN = ("hr@10", "ndcg@10", "ndcg@20")
+_SETTLED = 20_000  # most windows a policy takes statistics of before it is judged
 
 
 @dataclass
@@ -50,12 +52,13 @@ class State:
     is_over: bool = False
     sums: dict[str, float] = field(default_factory=dict)  # of the line of metrics being made
     journal: int = 0  # bytes of metrics.jsonl
+    warned: list[str] = field(default_factory=list)  # what was warned of
 
 
 class Loop:
     """Trains a method on windows, into a run folder."""
 
-    def __init__(  # noqa: PLR0913 - it ties everything together
+    def __init__(  # noqa: PLR0913, PLR0917 - it ties everything together
         self,
         run: Run,
         config: TrainConfig,
@@ -65,23 +68,30 @@ class Loop:
         cases: Cases,
         journal: Journal,
         watch: Watcher,
+        say: Callable[[str], None],
         *,
         sparse: bool,
     ) -> None:
         self.run, self.config, self.method = run, config, method
         self.windows, self.data, self.cases = windows, data, cases
-        self.journal, self.watch = journal, watch
+        self.journal, self.watch, self.say = journal, watch, say
         self.optimiser = Optimiser(
             method,
             betas=(config.beta1, config.beta2),
             decay=config.weight_decay,
-            sparse={"policy.table"} if sparse else set(),
+            sparse=method.few_rows() if sparse else set(),
+            decays=method.decays,
+            tower=method.tower,
         )
-        self.targets = Targets(method.policy, config.ema) if config.ema else None
+        self.lagged = dict(method.lagged)
+        self.averaged = method.averaged
+        if self.averaged is None and config.ema:
+            self.averaged = self.lagged["ema"] = Targets(method.policy, config.ema)
         self.state = State()
         self.steps = config.max_steps or config.max_epochs * windows.steps
         self.every = config.validate_every or windows.steps
         self.clock: Stopwatch = method.clock
+        self._timed: dict[str, float] = {}
         self._saved_at = self._started = time.monotonic()
 
     def resume(self, found: Checkpoint) -> None:
@@ -101,8 +111,9 @@ class Loop:
             parts[kind][rest] = tensor
         self.method.load_state_dict(parts["method"])
         self.optimiser.load(parts["optimiser"])
-        if self.targets is not None:
-            self.targets.load(parts["targets"])
+        for name, copy in self.lagged.items():
+            prefix = f"{name}/"
+            copy.load({key[len(prefix) :]: t for key, t in parts["targets"].items() if key.startswith(prefix)})
 
     def go(self) -> None:
         """Train to the end, or until a signal: then save and leave as the signal would."""
@@ -134,22 +145,36 @@ class Loop:
     def _step(self, batch: Any) -> None:
         state = self.state
         torch.manual_seed(step_seed(self.config.seed, state.step))
+        phase = self._enter_phase()
+        self.method.is_watched = self._ends_line(state.step + 1)
         loss = self.method.loss(batch)
         values = self._checked(loss)
         with self.clock("backward"):
             loss.total.backward()  # type: ignore[no-untyped-call]
         with self.clock("optimise"):
-            rate = learning_rate(state.step, self.steps, self.config)
+            rate = learning_rate(state.step, self.steps, self.config) * phase.lr
             norm = self.optimiser.step(rate, self.config.clip)
             if not math.isfinite(norm):
                 self._diverged("the gradient")
             self.optimiser.zero()
-            if self.targets is not None:
-                self.targets.update(state.step)
+            for copy in self.lagged.values():
+                copy.update(state.step)
         with self.clock("log"):
             state.step += 1
             state.transitions += batch.transitions
-            self._note({**values, "norm": norm}, rate)
+            self._note({**values, "norm": norm}, rate, {name: float(value) for name, value in loss.seen.items()})
+
+    def _enter_phase(self) -> Phase:
+        """The phase of this step; its first step begins with fresh moments."""
+        starts = [round(phase.start * self.steps) for phase in self.method.phases]
+        number = max(index for index, start in enumerate(starts) if start <= self.state.step)
+        if number and self.state.step == starts[number]:
+            self.optimiser.reset()
+        self.method.phase = number
+        return self.method.phases[number]
+
+    def _ends_line(self, step: int) -> bool:
+        return step % self.config.log_every == 0 or step == self.steps
 
     def _checked(self, loss: Loss) -> dict[str, float]:
         """The loss and its parts as numbers; the first that is not finite ends the run, by its name."""
@@ -168,13 +193,13 @@ class Loop:
             f"{self.run.path}: step {step}: {what} is not finite; {where}; lower train.lr or set a smaller train.clip"
         )
 
-    def _note(self, values: dict[str, float], rate: float) -> None:
-        """Add a step to the line being made; write it when it is full."""
+    def _note(self, values: dict[str, float], rate: float, seen: dict[str, float]) -> None:
+        """Add a step to the line being made; write it when it is full, with what is seen in its last step."""
         state, sums = self.state, self.state.sums
         for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + value
         sums["steps"] = sums.get("steps", 0.0) + 1
-        if state.step % self.config.log_every == 0 or state.step == self.steps:
+        if self._ends_line(state.step):
             count = sums.pop("steps")
             line = {name: value / count for name, value in sums.items()}
             spent = self._seconds()
@@ -184,12 +209,29 @@ class Loop:
                     "epoch": state.step / self.windows.steps,
                     "lr": rate,
                     **line,
+                    **seen,
                     "transitions": state.transitions,
                     "seconds": spent,
+                    "time": self._shares(),
                 }
             )
             sums.clear()
+            self._warn(seen)
             self.watch("train", state.step, self.steps, note=self._progress(spent))
+
+    def _shares(self) -> dict[str, float]:
+        """Share of the time since the last line that each part took."""
+        spent = {part: total - self._timed.get(part, 0.0) for part, total in self.clock.seconds.items()}
+        self._timed = dict(self.clock.seconds)
+        whole = sum(spent.values())
+        return {part: round(seconds / whole, 4) for part, seconds in spent.items()} if whole else {}
+
+    def _warn(self, seen: dict[str, float]) -> None:
+        """Say once what the diagnostics worry about."""
+        for name, text in self.method.worries(seen).items():
+            if name not in self.state.warned:
+                self.state.warned.append(name)
+                self.say(f"warning: step {self.state.step}: {text}")
 
     def _progress(self, spent: float) -> str:
         rate = f"{self.state.transitions / max(spent, 1e-9):,.0f} targets/s"
@@ -199,8 +241,8 @@ class Loop:
         """Rank held-out events; keep the weights if none were better. A signal puts it off to the resumed run."""
         state = self.state
         results = {"online": self._measure(self.method.policy, signals)}
-        if self.targets is not None:
-            results["ema"] = self._measure(self.targets.copy, signals)
+        if self.averaged is not None:
+            results["ema"] = self._measure(self.averaged.copy, signals)
         if signals.number:
             return
         source = max(results, key=lambda name: results[name][CHOSEN_BY])
@@ -220,7 +262,15 @@ class Loop:
         self.save()
 
     def _measure(self, policy: Policy, signals: Signals) -> dict[str, float]:
-        return means(rank_cases(policy, self.data, self.cases, stop=lambda: bool(signals.number)))
+        self._settle(policy)
+        return means(rank_cases(policy.by("policy"), self.data, self.cases, stop=lambda: bool(signals.number)))
+
+    def _settle(self, policy: Policy) -> None:
+        """Let the method take what it needs of training data into a policy, without a trace in training."""
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            was_training = policy.training
+            self.method.settle(policy.train(False), self.windows.sample(_SETTLED))
+            policy.train(was_training)
 
     def _seconds(self) -> float:
         now = time.monotonic()
@@ -235,16 +285,18 @@ class Loop:
             self.state.journal = self.journal.size()
             tensors = {f"method/{name}": tensor for name, tensor in self.method.state_dict().items()}
             tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.state().items()}
-            if self.targets is not None:
-                tensors |= {f"targets/{name}": tensor for name, tensor in self.targets.state().items()}
+            for key, copy in self.lagged.items():
+                tensors |= {f"targets/{key}/{name}": tensor for name, tensor in copy.state().items()}
             self._write(name_of(self.state.step), tensors, asdict(self.state))
             keep_last(self.run.checkpoints, self.config.keep)
             self._saved_at = time.monotonic()
 
     def save_best(self) -> str:
         """The acting policy, chosen by validation (or the last one where there is none), as the run's model."""
-        is_ema = self.targets is not None and self.state.best_source == "ema"
-        policy = self.targets.copy if is_ema and self.targets is not None else self.method.policy
+        is_ema = self.averaged is not None and self.state.best_source == "ema"
+        policy = self.averaged.copy if is_ema and self.averaged is not None else self.method.policy
+        if self.state.best is None:
+            self._settle(policy)
         return self._write(BEST, policy.state_dict(), {"step": self.state.best_step})
 
     def _write(self, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> str:

@@ -1,5 +1,8 @@
 """Adam on everything; on the item table either dense and fused, or only on the rows a step touched."""
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
@@ -13,15 +16,26 @@ class Optimiser:
     Lazy: moments of rows that a step does not touch stay as they are, so a step costs the same for any catalogue.
     """
 
-    def __init__(self, module: nn.Module, *, betas: tuple[float, float], decay: float, sparse: set[str]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        betas: tuple[float, float],
+        decay: float,
+        sparse: set[str],
+        decays: Callable[[str], bool] = lambda name: True,
+        tower: Callable[[str], str] = lambda name: "",
+    ) -> None:
         named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._dense = {name: p for name, p in named.items() if name not in sparse}
         self._rows = {name: p for name, p in named.items() if name in sparse}
-        self._betas, self._decay = betas, decay
+        self._betas, self._decay, self._decays, self._tower = betas, decay, decays, tower
         self._moments = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in self._rows.items()}
         self._steps = 0
+        kept, free = ([p for name, p in self._dense.items() if decays(name) is chosen] for chosen in (True, False))
+        groups = [{"params": kept, "weight_decay": decay}, {"params": free, "weight_decay": 0.0}]
         self._adam = torch.optim.Adam(
-            list(self._dense.values()), lr=0.0, betas=betas, eps=_EPS, weight_decay=decay, fused=True
+            [group for group in groups if group["params"]], lr=0.0, betas=betas, eps=_EPS, fused=True
         )
 
     def zero(self) -> None:
@@ -30,24 +44,39 @@ class Optimiser:
             p.grad = None
 
     def step(self, lr: float, clip: float) -> float:
-        """Clip gradients to norm `clip` (0: do not), take one step, return the norm before clipping."""
+        """Clip each tower's gradients to norm `clip` (0: do not), take one step, return the norm before clipping."""
         rows = {name: _coalesced(p.grad) for name, p in self._rows.items() if p.grad is not None}
-        dense = [p.grad for p in self._dense.values() if p.grad is not None]
-        norm = float(get_total_norm([*dense, *(values for _, values in rows.values())], foreach=True))
-        if clip and norm > clip:
-            torch._foreach_mul_([*dense, *(values for _, values in rows.values())], clip / norm)
-        self._adam.param_groups[0]["lr"] = lr
+        towers: dict[str, list[Tensor]] = {}
+        for name, p in self._dense.items():
+            if p.grad is not None:
+                towers.setdefault(self._tower(name), []).append(p.grad)
+        for name, (_, values) in rows.items():
+            towers.setdefault(self._tower(name), []).append(values)
+        norms = {tower: float(get_total_norm(gradients, foreach=True)) for tower, gradients in towers.items()}
+        for tower, norm in norms.items():
+            if clip and norm > clip:
+                torch._foreach_mul_(towers[tower], clip / norm)
+        for group in self._adam.param_groups:
+            group["lr"] = lr
         self._adam.step()
         self._steps += 1
         for name, (index, values) in rows.items():
             self._row_step(name, index, values, lr)
-        return norm
+        return math.hypot(*norms.values())
+
+    def reset(self) -> None:
+        """Forget the moments, as if training began now."""
+        self._steps = 0
+        self._adam.state.clear()
+        for first, second in self._moments.values():
+            first.zero_()
+            second.zero_()
 
     @torch.no_grad()
     def _row_step(self, name: str, index: Tensor, gradient: Tensor, lr: float) -> None:
         weight, (first, second), (beta1, beta2) = self._rows[name], self._moments[name], self._betas
         rows = weight[index]
-        if self._decay:
+        if self._decay and self._decays(name):
             gradient = gradient + self._decay * rows
         mean = first[index].lerp_(gradient, 1 - beta1)
         square = second[index].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)

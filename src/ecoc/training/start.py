@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ecoc.config import load_toml
-from ecoc.data.loader import Windows, dims_of, open_cases, open_sessions
+from ecoc.data.loader import Windows, Worth, dims_of, open_cases, open_sessions, open_worth
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import Encoder
 from ecoc.errors import ArtifactError, InputError, ResourceError, is_out_of_memory
@@ -163,7 +163,8 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Calla
         torch.manual_seed(step_seed(settings.seed, -1))
         method = build_method(config, dims_of(data))
     watch("count", 0, 0)
-    method.learn(open_sessions(data))
+    worth = open_worth(data, settings.reward_scale, shuffle=settings.shuffle_rewards, seed=settings.seed)
+    method.learn(open_sessions(data, worth))
     facts: dict[str, Any] = {
         "run": str(run.path),
         "method": config.method_name,
@@ -178,7 +179,7 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Calla
         "validation": None,
     }
     if method.is_trained:
-        facts |= _train(run, data, config, method, journal, watch, tell)
+        facts |= _train(run, data, config, method, worth, journal, watch, tell)
     else:
         save_checkpoint(run.checkpoints, BEST, method.policy.state_dict(), {"step": 0})
     best = load_checkpoint(run.checkpoints, BEST)
@@ -199,11 +200,14 @@ def _train(
     data: Dataset,
     config: RunConfig,
     method: Method,
+    worth: Worth,
     journal: Journal,
     watch: Watcher,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     settings = config.train
+    if settings.windows == "prefix" and method.needs_next:
+        raise InputError("train.windows = prefix: its windows end with the target, and this method needs what follows")
     windows = Windows(
         data,
         config.encoder.length,
@@ -212,6 +216,9 @@ def _train(
         mode=settings.windows,
         min_history=settings.min_history,
         seed=settings.seed,
+        worth=worth,
+        terminal_every=settings.terminal_every,
+        returns=method.needs_returns,
     )
     cases = open_cases(
         data, "validation", min_history=settings.min_history, most=settings.validation_cases, seed=settings.seed
@@ -221,7 +228,7 @@ def _train(
         for module in method.modules():
             if isinstance(module, Encoder):
                 module.sparse = True
-    loop = Loop(run, settings, method, windows, data, cases, journal, watch, sparse=sparse)
+    loop = Loop(run, settings, method, windows, data, cases, journal, watch, say, sparse=sparse)
     found = load_latest(run.checkpoints)
     remove_partial(run.checkpoints)
     if found is not None:
@@ -251,7 +258,7 @@ def _train(
 
 def _is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
     """Whether only touched rows of the item table are updated; a loss or encoder that reads all rows rules it out."""
-    can = method.touches_few_rows
+    can = bool(method.few_rows())
     if config.train.table == "sparse" and not can:
         raise InputError(
             "train.table = sparse: this loss or encoder reads every row of the table; choose dense or auto"

@@ -1,0 +1,72 @@
+"""Transitions of a batch, and the values that temporal differences aim at."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ecoc.batch import Batch
+from ecoc.schema import PAD
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """The N transitions (s, i, r, s', done) of a batch. State t of row b is row b * L + t; s' is the row after s."""
+
+    length: int  # L
+    place: Tensor  # [N] row of s
+    item: Tensor  # [N]
+    reward: Tensor  # [N]
+    done: Tensor  # [N]
+    is_whole: Tensor  # [N] bool; s' lies in the window, or there is none because the sequence ended
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Transitions":
+        """Every position with a target."""
+        length = batch.target.shape[1]
+        place = (batch.target != PAD).flatten().nonzero().squeeze(1)
+        done = batch.done.flatten()[place]
+        followed = torch.nn.functional.pad(batch.history.items[:, 1:] != PAD, (0, 1)).flatten()[place]
+        return cls(
+            length, place, batch.target.flatten()[place], batch.reward.flatten()[place], done, followed | (done > 0)
+        )
+
+    def whole(self) -> "Transitions":
+        """Those whose outcome is known: what temporal differences learn from."""
+        kept = self.is_whole.nonzero().squeeze(1)
+        return Transitions(
+            self.length, self.place[kept], self.item[kept], self.reward[kept], self.done[kept], self.is_whole[kept]
+        )
+
+    def current(self, states: Tensor) -> Tensor:
+        """States before the transitions: [B, L, ..] -> [N, ..]."""
+        return states.flatten(0, 1)[self.place]
+
+    def next(self, states: Tensor) -> Tensor:
+        """States after the transitions: [B, L, ..] -> [N, ..]; means nothing where `done`."""
+        return states.flatten(0, 1)[(self.place + 1).clamp(max=states.shape[0] * states.shape[1] - 1)]
+
+
+def lambda_returns(moves: Transitions, ahead: Tensor, own: Tensor, gamma: float, trace: float) -> Tensor:
+    """Targets y of whole transitions, [N].
+
+    c_k = r_k + gamma (1 - done_k) ahead_k, where ahead_k is the value of s'_k: the one-step target (trace 0). With a
+    trace, G_k = c_k + sum_{u > k} (gamma trace)^(u - k) (c_u - own_u) over the transitions u that follow k without a
+    break in the window, where own_u is the value of (s_u, i_u).
+    """
+    one_step = moves.reward + gamma * (1 - moves.done) * ahead  # [N]
+    if not trace or not len(one_step):
+        return one_step
+    length = moves.length
+    rows, place = torch.unique(moves.place // length, return_inverse=True)
+    column = moves.place % length
+    surprise = one_step.new_zeros(len(rows), length).index_put_((place, column), one_step - own)  # [B, L]
+    linked = torch.zeros(len(rows), length + 1, dtype=torch.bool)  # whether a transition goes on where the last ended
+    follows = (moves.place[1:] == moves.place[:-1] + 1) & (place[1:] == place[:-1]) & (moves.done[:-1] == 0)
+    linked[place[1:], column[1:]] = follows
+    segment = (~linked[:, :-1]).cumsum(1)  # [B, L]
+    steps = torch.arange(length)
+    gap = steps[None, :] - steps[:, None]  # [L, L]; columns after rows
+    decay = torch.where(gap > 0, (gamma * trace) ** gap.clamp(min=0).to(one_step.dtype), 0.0)
+    weight = decay * (segment[:, :, None] == segment[:, None, :])  # [B, L, L]
+    return one_step + (weight @ surprise[..., None]).squeeze(2)[place, column]
