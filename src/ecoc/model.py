@@ -1,7 +1,9 @@
 """Model: a trained policy with outside item ids, ready to recommend. `load` opens it from a run folder."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.folder import file_sha256
 from ecoc.methods import METHODS, Method, Parts
 from ecoc.methods.untrained import PopularPolicy
-from ecoc.policy import Policy, load_weights
+from ecoc.policy import Policy, RankBy, load_weights
 from ecoc.run import Run, RunConfig
 from ecoc.schema import ITEMS, PAD
 from ecoc.storage import load_checkpoint
@@ -33,11 +35,15 @@ _ROWS = 1024  # histories answered at a time
 
 @dataclass(frozen=True)
 class Recommendations:
-    """Lists of item ids with scores, best first, and what was asked but is not known. Unpacks to (items, scores)."""
+    """Lists of item ids with scores, best first, and what was asked but is not known. Unpacks to (items, scores).
+
+    `values` are the critic's long-term estimates of the listed items, in units of reward; none without a critic.
+    """
 
     items: list[list[str]]
     scores: list[list[float]]
     unknown: list[list[str]]
+    values: list[list[float] | None] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[list[list[str]] | list[list[float]]]:
         return iter((self.items, self.scores))
@@ -47,8 +53,17 @@ class Model:
     """Recommends items by their outside ids."""
 
     def __init__(
-        self, policy: Policy, vocab: ItemVocab, *, name: str, feedback: Sequence[str], config: RunConfig, run: Run
+        self,
+        policy: Policy,
+        vocab: ItemVocab,
+        *,
+        name: str,
+        feedback: Sequence[str],
+        config: RunConfig,
+        run: Run,
+        reward_unit: float = 1.0,
     ) -> None:
+        self._reward_unit = reward_unit
         self.policy = policy.train(False)
         self.vocab, self.name, self.config, self.run = vocab, name, config, run
         self._feedback = {name: code + 1 for code, name in enumerate(feedback)}
@@ -57,6 +72,12 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model('{self.name}', {self.config.method_name} {self.config.encoder_name}, {len(self.vocab)} items)"
+
+    def by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> "Model":
+        """The same model acting in another way: by `policy`, `blend` with weight w of the value, or `rerank` of m."""
+        view = copy(self)
+        view.policy = self.policy.by(rank_by, w=w, m=m)
+        return view
 
     def recommend(
         self,
@@ -101,7 +122,7 @@ class Model:
             [], [], [[] if place else [_text(item)] for item, place in zip(wanted, index, strict=True)]
         )
         known = (rows != PAD)[:, None]
-        _add(result, self.vocab, found * known, scores)
+        _add(result, self.vocab, found * known, scores, torch.full_like(scores, torch.nan))
         return result
 
     def _answer(
@@ -111,15 +132,18 @@ class Model:
         is_known = np.array([len(row.items) > 0 for row in rows])
         width = min(k, self.policy.items if only is None else len(only))
         items, scores = torch.zeros(len(rows), width, dtype=torch.int64), torch.full((len(rows), width), -torch.inf)
+        values = torch.full_like(scores, torch.nan)
         with torch.inference_mode():
             for policy, chosen in ((self.policy, is_known), (self._popular, ~is_known)):
                 index = torch.from_numpy(np.flatnonzero(chosen))
                 if len(index):
                     history = _history([rows[i] for i in index.tolist()], self.policy.length)
-                    items[index], scores[index] = policy.topk(
-                        policy.query(history), k, exclude=exclude[index], only=only
-                    )
-        _add(result, self.vocab, items, scores)
+                    query = policy.query(history)
+                    items[index], scores[index] = policy.topk(query, k, exclude=exclude[index], only=only)
+                    found = policy.values(query, items[index])
+                    if found is not None:
+                        values[index] = found * self._reward_unit
+        _add(result, self.vocab, items, scores, values)
 
     def parse_history(self, text: str) -> list[Event]:
         """`a17,b3:buy` as events; what follows the last colon is feedback if it is one's name."""
@@ -131,6 +155,10 @@ class Model:
             elif part:
                 events.append(part)
         return events
+
+    def feedback_code(self, name: str) -> int:
+        """What a history holds for a feedback; 0: a feedback that training never saw."""
+        return self._feedback.get(name, 0)
 
     def _read(self, history: Sequence[Event]) -> "_Asked":
         items, feedback = [], []
@@ -188,6 +216,7 @@ def load(path: str | PathLike[str]) -> Model:
     try:
         dims = Dims(**{key: int(result["dims"][key]) for key in ("items", "users", "feedback")})
         feedback = [str(name) for name in result["feedback"]]
+        unit = float(result.get("reward_unit", 1.0))
     except (KeyError, TypeError, ValueError):
         raise ArtifactError(f"{run.path}: result.json does not say what it was trained on; train again") from None
     if not (run.path / ITEMS).is_file() or file_sha256(run.path / ITEMS) != result.get("items_sha256"):
@@ -201,7 +230,7 @@ def load(path: str | PathLike[str]) -> Model:
     if best.sha256 != result.get("weights_sha256"):
         raise ArtifactError(f"{run.checkpoints / BEST}: other weights than the run ended with; train again")
     load_weights(policy, best.tensors, where=str(run.checkpoints / BEST))
-    return Model(policy, vocab, name=run.name, feedback=feedback, config=config, run=run)
+    return Model(policy, vocab, name=run.name, feedback=feedback, config=config, run=run, reward_unit=unit)
 
 
 def _history(rows: list[_Asked], length: int) -> History:
@@ -215,13 +244,14 @@ def _padded(rows: list[NDArray[np.int64]]) -> Tensor:
     return result
 
 
-def _add(result: Recommendations, vocab: ItemVocab, items: Tensor, scores: Tensor) -> None:
-    """Append lists, without the padding at their ends."""
+def _add(result: Recommendations, vocab: ItemVocab, items: Tensor, scores: Tensor, values: Tensor) -> None:
+    """Append lists, without the padding at their ends; a list without a value has none."""
     counts = (items != PAD).sum(1).tolist()
     names = iter(vocab.ids(items[items != PAD].numpy()))
-    for row, count in zip(scores.tolist(), counts, strict=True):
+    for row, worth, count in zip(scores.tolist(), values.tolist(), counts, strict=True):
         result.items.append([next(names) for _ in range(count)])
         result.scores.append(row[:count])
+        result.values.append(None if any(math.isnan(value) for value in worth[:count]) else worth[:count])
 
 
 def _lists(histories: Iterable[Sequence[Event]]) -> list[list[Event]]:

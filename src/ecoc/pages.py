@@ -1,6 +1,7 @@
 """Results for people: the tables that commands print."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,11 @@ def evaluate_page(facts: dict[str, Any]) -> str:
         "",
         f"  95 % intervals over users for {name}: {interval}",
     ]
+    if facts["acting"] != "policy":
+        lines.append(
+            f"  {name} acts by {facts['acting']}: it gives up likeness to the log for long-term reward;"
+            " --rank-by policy ranks as its cloned policy does"
+        )
     for kind, what in (("seen", "already in the user's past"), ("new", "not in the user's past")):
         if facts[kind]["cases"]:
             share = facts[kind]["cases"] / facts["cases"]
@@ -120,10 +126,10 @@ def compare_page(facts: dict[str, Any]) -> str:
 def recommended(model: Model, found: Recommendations) -> dict[str, Any]:
     """What `ecoc recommend --json` answers."""
     results = []
-    for items, scores, unknown in zip(found.items, found.scores, found.unknown, strict=True):
+    for items, scores, unknown, values in zip(found.items, found.scores, found.unknown, found.values, strict=True):
         listed = [
-            {"item": item, "title": model.vocab.item(item).title, "score": score, "value": None}
-            for item, score in zip(items, scores, strict=True)
+            {"item": item, "title": model.vocab.item(item).title, "score": score, "value": value}
+            for item, score, value in zip_longest(items, scores, values or [])
         ]
         results.append({"items": listed, "unknown": unknown})
     return {"results": results}
@@ -137,7 +143,8 @@ def recommend_page(facts: dict[str, Any], asked: Sequence[str]) -> str:
         lines += [f"  unknown, ignored: {', '.join(result['unknown'])}"] if result["unknown"] else []
         for place, entry in enumerate(result["items"], 1):
             title = f"   {entry['title']}" if entry["title"] else ""
-            lines.append(f"  {place:>3}. {entry['item']:<16}{entry['score']:>10.4f}{title}")
+            value = "" if entry["value"] is None else f"   worth {entry['value']:.3f}"
+            lines.append(f"  {place:>3}. {entry['item']:<16}{entry['score']:>10.4f}{value}{title}")
     return "\n".join(lines)
 
 

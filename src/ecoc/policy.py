@@ -41,6 +41,16 @@ class Policy(nn.Module, ABC):
     def vectors(self) -> Tensor | None:
         """Item vectors [V, d] in which near means alike; none if the policy has no such space."""
 
+    @property
+    def has_critic(self) -> bool:
+        """Whether there is more than one way to act."""
+        return False
+
+    @property
+    def acting(self) -> str:
+        """How it acts, in a word."""
+        return "policy"
+
     def by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
         """The same policy acting in another way; none: as it does. Only a policy with a critic has a choice."""
         if rank_by not in (None, "policy") or w is not None or m is not None:

@@ -6,16 +6,16 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-M = TypeVar("M", bound=nn.Module)
+M_co = TypeVar("M_co", bound=nn.Module, covariant=True)
 
 
-class Targets(Generic[M]):
+class Targets(Generic[M_co]):
     """A copy that follows `module` by Polyak averaging: copy += rate * (module - copy). Always in evaluation mode.
 
     Early on the rate is higher, 1 / (step + 9), so that the copy forgets where it began.
     """
 
-    def __init__(self, module: M, tau: float) -> None:
+    def __init__(self, module: M_co, tau: float) -> None:
         self.tau = tau
         self.copy = deepcopy(module).train(False).requires_grad_(False)
         self._pairs = list(zip(self.copy.parameters(), module.parameters(), strict=True))

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ecoc.evaluation.metrics import KS, NAMES, means, metrics
 from ecoc.evaluation.statistics import bootstrap, holm, paired
 from ecoc.methods import METHODS
 from ecoc.model import Model, build_method, load
-from ecoc.policy import Policy
+from ecoc.policy import Policy, RankBy
 from ecoc.run import EVALUATIONS, RunConfig
 from ecoc.storage import load_checkpoint, save_checkpoint
 from ecoc.watch import Watcher, unwatched
@@ -119,7 +119,7 @@ class Bench:
         return found
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913 - one parameter a choice
     model: Model | str | PathLike[str],
     data: Dataset | str | PathLike[str] | None = None,
     *,
@@ -127,15 +127,19 @@ def evaluate(
     max_cases: int = 0,
     exclude_seen: bool = False,
     untrained: bool = True,
+    rank_by: RankBy | None = None,
+    w: float | None = None,
+    m: int | None = None,
     seed: int = 0,
     progress: Watcher | None = None,
 ) -> dict[str, Any]:
     """Rank every test target of a run among all items: HR, MRR, NDCG at 5, 10 and 20, with 95 % intervals over users.
 
     `max_cases` judges a seeded sample only, `exclude_seen` takes a user's past items out of the ranking (the paper
-    leaves them in); `untrained` adds rows for popular, recent and markov. Ranks are kept in the run for `compare`.
+    leaves them in); `untrained` adds rows for popular, recent and markov; `rank_by`, `w` and `m` say how a policy with
+    a critic acts. Ranks are kept in the run for `compare`.
     """
-    opened = model if isinstance(model, Model) else load(model)
+    opened = (model if isinstance(model, Model) else load(model)).by(rank_by, w=w, m=m)
     dataset = _data_of(opened, data)
     options = Options(split, max_cases, exclude_seen, opened.config.train.min_history, seed)
     watch = progress or unwatched
@@ -154,6 +158,7 @@ def evaluate(
         "users": len(np.unique(bench.users)),
         "items": opened.policy.items,
         "exclude_seen": exclude_seen,
+        "acting": opened.policy.acting,
         "metrics": judged.means(),
         "intervals": {name: [float(low), float(high)] for name, (low, high) in zip(NAMES, intervals, strict=True)},
         **judged.lists,
@@ -176,17 +181,22 @@ def compare(  # noqa: PLR0913 - one parameter a choice
     max_cases: int = 0,
     exclude_seen: bool = False,
     untrained: bool = True,
+    rank_by: RankBy | None = None,
+    w: float | None = None,
+    m: int | None = None,
     seed: int = 0,
     progress: Watcher | None = None,
 ) -> dict[str, Any]:
     """Judge runs on the same cases: paired differences with 95 % intervals and p-values, bootstrapped over users.
 
-    `p_holm` is corrected for all the comparisons made. A run that was evaluated before is not ranked again.
+    `p_holm` is corrected for all the comparisons made. A run that was evaluated before is not ranked again. `rank_by`,
+    `w` and `m` say how policies with a critic act; the others have no choice.
     """
     _check_names(names)
     if not runs:
         raise InputError("no run given to compare; name at least one")
     models = [run if isinstance(run, Model) else load(run) for run in runs]
+    models = [model.by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
     dataset = _data_of(models[0], data)
     watch = progress or unwatched
     for model in models:
@@ -207,7 +217,10 @@ def compare(  # noqa: PLR0913 - one parameter a choice
         "split": split,
         "cases": len(bench.cases),
         "users": len(np.unique(bench.users)),
-        "runs": [{"name": name, "metrics": one.means(), **one.lists} for name, one in named.items()],
+        "runs": [
+            {"name": name, "acting": model.policy.acting if model else "policy", "metrics": one.means(), **one.lists}
+            for (name, one), model in zip_longest(named.items(), models)
+        ],
         "pairs": pairs,
     }
 
@@ -292,17 +305,23 @@ def _save(model: Model, bench: Bench, judged: Judged) -> Judged:
         "lists": judged.lists,
         "seconds": judged.seconds,
     }
-    save_checkpoint(folder, bench.options.name, tensors, state)
+    save_checkpoint(folder, _file(model, bench), tensors, state)
     return judged
+
+
+def _file(model: Model, bench: Bench) -> str:
+    """Name of the files that keep how a model did."""
+    acting = model.policy.acting
+    return bench.options.name if acting == "policy" else f"{bench.options.name}-{acting}"
 
 
 def _kept(model: Model, bench: Bench) -> Judged | None:
     """What an earlier evaluation kept, if it is of these weights and these cases."""
     folder = model.run.path / EVALUATIONS
-    if not (folder / f"{bench.options.name}.json").is_file():
+    if not (folder / f"{_file(model, bench)}.json").is_file():
         return None
     try:
-        found = load_checkpoint(folder, bench.options.name)
+        found = load_checkpoint(folder, _file(model, bench))
         state, ranks = found.state, found.tensors["rank"].numpy()
         same = state["weights"] == model.run.result()["weights_sha256"] and state["data"] == bench.data.checksum
         same = same and len(ranks) == len(bench.cases)

@@ -1,6 +1,10 @@
 """Methods: how a policy is learned. One file and one line here make a new one."""
 
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts, Phase
+from ecoc.methods.ecoc import ECoC
+from ecoc.methods.prl import PRL
+from ecoc.methods.sa2c import SA2C
+from ecoc.methods.sqn import SQN
 from ecoc.methods.supervised import Supervised
 from ecoc.methods.untrained import Markov, Popular, Recent
 from ecoc.registry import Registry
@@ -8,5 +12,15 @@ from ecoc.registry import Registry
 __all__ = ["METHODS", "Loss", "Method", "MethodConfig", "Parts", "Phase"]
 
 METHODS: Registry[Method] = Registry(
-    "method", {"supervised": Supervised, "popular": Popular, "recent": Recent, "markov": Markov}
+    "method",
+    {
+        "supervised": Supervised,
+        "ecoc": ECoC,
+        "sqn": SQN,
+        "sa2c": SA2C,
+        "prl": PRL,
+        "popular": Popular,
+        "recent": Recent,
+        "markov": Markov,
+    },
 )

@@ -91,6 +91,9 @@ class Method(nn.Module, ABC):
     def settle(self, policy: Policy, batches: Iterable[Batch]) -> None:
         """Take statistics that depend on the weights into a policy about to be judged; training data only."""
 
+    def finish(self, policy: Policy, batches: Iterable[Batch]) -> None:
+        """Like `settle`, for a policy about to be kept: what judging does not need."""
+
     def worries(self, seen: dict[str, float]) -> dict[str, str]:
         """What is wrong by the diagnostics, in words, by name."""
         return {}

@@ -6,7 +6,7 @@ few counters, and a step does the same wherever the run was interrupted before i
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
+from ecoc.batch import Batch
 from ecoc.data.loader import Cases, Windows
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, TrainingError
@@ -142,7 +143,7 @@ class Loop:
         at_interval = self.state.step % self.every == 0 or self.state.step >= self.steps
         return len(self.cases) > 0 and self.state.step > 0 and at_interval and self.state.validated < self.state.step
 
-    def _step(self, batch: Any) -> None:
+    def _step(self, batch: Batch) -> None:
         state = self.state
         torch.manual_seed(step_seed(self.config.seed, state.step))
         phase = self._enter_phase()
@@ -262,14 +263,14 @@ class Loop:
         self.save()
 
     def _measure(self, policy: Policy, signals: Signals) -> dict[str, float]:
-        self._settle(policy)
+        self._let(self.method.settle, policy)
         return means(rank_cases(policy.by("policy"), self.data, self.cases, stop=lambda: bool(signals.number)))
 
-    def _settle(self, policy: Policy) -> None:
+    def _let(self, take: Callable[[Policy, Iterator[Batch]], None], policy: Policy) -> None:
         """Let the method take what it needs of training data into a policy, without a trace in training."""
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             was_training = policy.training
-            self.method.settle(policy.train(False), self.windows.sample(_SETTLED))
+            take(policy.train(False), self.windows.sample(_SETTLED))
             policy.train(was_training)
 
     def _seconds(self) -> float:
@@ -296,7 +297,8 @@ class Loop:
         is_ema = self.averaged is not None and self.state.best_source == "ema"
         policy = self.averaged.copy if is_ema and self.averaged is not None else self.method.policy
         if self.state.best is None:
-            self._settle(policy)
+            self._let(self.method.settle, policy)
+        self._let(self.method.finish, policy)
         return self._write(BEST, policy.state_dict(), {"step": self.state.best_step})
 
     def _write(self, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> str:

@@ -191,6 +191,7 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Calla
         "data": {"path": str(data.path.absolute()), "checksum": data.checksum},
         "dims": asdict(dims_of(data)),
         "feedback": list(data.manifest.feedback.names),
+        "reward_unit": 1 / worth.factor,
     }
     write_whole(run.path / RESULT, [json_bytes(facts)])
 

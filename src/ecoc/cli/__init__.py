@@ -1,0 +1,52 @@
+"""The `ecoc` command: thin shells over the Python functions, and errors as exit codes."""
+
+import os
+import sys
+import traceback
+
+from ecoc.cli import data, models
+from ecoc.cli.app import app
+from ecoc.console import listen_for_sigterm
+from ecoc.errors import EcocError, Terminated, is_out_of_memory
+
+__all__ = ["app", "data", "main", "models"]
+
+_OUT_OF_MEMORY = (
+    "out of memory; pass a smaller --memory (prepare), encoder.dim or train.batch (train), or use a larger machine"
+)
+
+
+def main() -> None:
+    """Run the command line; every failure becomes one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin make a busy machine several times slower
+    listen_for_sigterm()
+    try:
+        app()
+    except EcocError as error:
+        _fail(error, str(error), error.exit_code)
+    except KeyboardInterrupt as error:
+        _fail(error, "interrupted", 130)
+    except Terminated as error:
+        _fail(error, "terminated", 143)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
+        sys.exit(0)
+    except OSError as error:
+        if is_out_of_memory(error):
+            _fail(error, _OUT_OF_MEMORY, 5)
+        _fail(error, f"{error.filename or 'a file'}: {error.strerror or error}; check the disk, then try again", 5)
+    except Exception as error:
+        if is_out_of_memory(error):
+            _fail(error, _OUT_OF_MEMORY, 5)
+        _fail(
+            error, f"internal error: {type(error).__name__}: {error}; please report it, with the output of --debug", 1
+        )
+
+
+def _fail(error: BaseException, message: str, code: int) -> None:
+    if "--debug" in sys.argv:
+        traceback.print_exception(error)
+    print(" ".join(message.split()), file=sys.stderr)
+    sys.exit(code)

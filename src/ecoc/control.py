@@ -1,0 +1,179 @@
+"""ControlPolicy: a cloned policy and a critic, acting on both by one inner product.
+
+    policy   mu . M_i                                     the actor alone: what the paper ranks by
+    blend    [mu, w nu, w] . [M_i, mean_j h_j(e_i), -c_i]  pi(i|s) ~ beta(i|s) exp(w (Q(s, i) - c_i)): one vector a user
+             and an item, hence one top-k or one index; w = 0 is the actor, and w can change at any time
+    rerank   the actor's best m, in the order of min_j Q_j
+    control  (mu + G(mu)) . M_i                           the blend distilled into a query over unchanged item vectors
+
+c_i is the diversity guard: what an item that crowds the lists is charged, in units of Q.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from typing import Self, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ecoc.batch import History
+from ecoc.critic import Critic, q_of
+from ecoc.encoders import Encoder
+from ecoc.errors import InputError
+from ecoc.policy import RankBy, TiedPolicy
+from ecoc.schema import PAD
+
+_LARGEST_W = 1_000_000
+_GATHERED = 1 << 24  # most floats gathered at a time
+_GUARD_LIST = 10  # places of a list that the guard looks at
+_GUARD_ROUNDS, _GUARD_STEP = 12, 0.5  # of logits
+_GUARD_SCORES = 1 << 26  # most scores a round computes
+
+
+class ControlPolicy(TiedPolicy):
+    """The actor with a critic beside it."""
+
+    critic: Critic
+
+    def __init__(self, encoder: Encoder, init: float) -> None:
+        super().__init__(encoder, init)
+        self.head: nn.Module | None = None  # G
+        self.rank_by: RankBy = "blend"
+        self.w, self.m = 10.0, 20
+        self.cost: Tensor
+        self.register_buffer("cost", torch.zeros(self.items + 1))
+        self._rest: dict[str, Tensor] = {}  # what a policy at rest derives from its weights once; views share it
+
+    def train(self, mode: bool = True) -> "ControlPolicy":
+        self._rest.clear()
+        super().train(mode)
+        return self
+
+    @property
+    def has_critic(self) -> bool:
+        return True
+
+    @property
+    def acting(self) -> str:
+        return {"blend": f"blend-w{self.w:g}", "rerank": f"rerank-m{self.m}"}.get(self.rank_by, self.rank_by)
+
+    def by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
+        if rank_by not in (None, *get_args(RankBy)):
+            raise InputError(f"rank_by {rank_by!r:.40}: expected {', '.join(get_args(RankBy))}")
+        if rank_by == "control" and self.head is None:
+            raise InputError("no control head was trained; set method.control above 0 and train again")
+        if w is not None and not 0 <= w <= _LARGEST_W:
+            raise InputError(f"w {w}: the weight of the value lies in 0..{_LARGEST_W}")
+        if m is not None and m < 1:
+            raise InputError(f"m {m}: at least 1 of the actor's items must be re-ranked")
+        view = copy(self)
+        view.rank_by, view.w, view.m = rank_by or self.rank_by, self.w if w is None else w, m or self.m
+        return view
+
+    def query(self, history: History) -> Tensor:
+        """Mu [B, d] and, if the critic has a say, nu joined over critics, each nu, and V: [B, d + q + S d + 1]."""
+        mu = super().query(history)
+        if self.rank_by in ("policy", "control"):
+            return mu
+        nu = self.critic.last(self, history, mu)  # [S, B, d]
+        return torch.cat([mu, self.critic.joined_states(nu), *nu, self.critic.value(nu)[:, None]], 1)
+
+    def _parts(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Mu [B, d], joined nu [B, q], nu [S, B, d] and V [B] of a query."""
+        dim, width = self.encoder.dim, self.critic.width
+        nu = query[:, dim + width : -1].reshape(len(query), -1, dim).transpose(0, 1)
+        return query[:, :dim], query[:, dim : dim + width], nu, query[:, -1]
+
+    def aimed(self, query: Tensor) -> Tensor:
+        if self.rank_by == "policy":
+            return query
+        if self.rank_by == "control" and self.head is not None:
+            return query + self.head(query)
+        mu, joined, _, _ = self._parts(query)
+        if self.rank_by == "rerank":
+            return mu
+        return torch.cat([mu, self.w * joined, torch.full_like(mu[:, :1], self.w)], 1)
+
+    def catalogue(self) -> Tensor:
+        if self.rank_by != "blend":
+            return super().catalogue()
+        return self._once(
+            "blend", lambda: torch.cat([super(ControlPolicy, self).catalogue(), self._joined(), -self.cost[:, None]], 1)
+        )
+
+    def _actions(self) -> Tensor:
+        """Action vectors of all items, [A, V, d]."""
+        return self._once("actions", lambda: self.critic.actions(self.critic.table(self)))
+
+    def _joined(self) -> Tensor:
+        return self.critic.joined_actions(self._actions())
+
+    def _once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        if self.training:
+            return make()
+        if name not in self._rest:
+            self._rest[name] = make().detach()
+        return self._rest[name]
+
+    def values(self, query: Tensor, items: Tensor) -> Tensor | None:
+        if self.rank_by in ("policy", "control"):
+            return None
+        _, joined, _, worth = self._parts(query)
+        return worth[:, None] + (joined[:, None] * self._joined()[items]).sum(2)
+
+    def ranks(self, query: Tensor, target: Tensor, exclude: Tensor | None = None) -> Tensor:
+        ranks = super().ranks(query, target, exclude)
+        if self.rank_by != "rerank":
+            return ranks
+        near = (ranks <= self.m + 0.5).nonzero().squeeze(1)  # half: equals at the edge
+        if len(near):
+            left_out = None if exclude is None else exclude[near]
+            best, _ = super().topk(query[near], self.m, exclude=left_out)
+            inside = (best == target[near, None]).any(1)
+            near, best = near[inside], best[inside]
+            q = self._least(query[near], best).masked_fill(best == PAD, -torch.inf)
+            own = q.gather(1, (best == target[near, None]).long().argmax(1, keepdim=True))
+            ranks[near] = 1 + (q > own).sum(1).double() + ((q == own).sum(1).double() - 1) / 2
+        return ranks
+
+    def topk(
+        self, query: Tensor, k: int, *, exclude: Tensor | None = None, only: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if self.rank_by != "rerank":
+            return super().topk(query, k, exclude=exclude, only=only)
+        items, scores = super().topk(query, max(k, self.m), exclude=exclude, only=only)
+        best = items[:, : self.m]
+        q = self._least(query, best).masked_fill(best == PAD, -torch.inf)
+        order = q.sort(dim=1, descending=True, stable=True).indices
+        items = torch.cat([best.gather(1, order), items[:, self.m :]], 1)
+        scores = torch.cat([scores[:, : self.m].gather(1, order), scores[:, self.m :]], 1)
+        return items[:, :k], scores[:, :k]
+
+    def _least(self, query: Tensor, items: Tensor) -> Tensor:
+        """min_j Q_j of the given items, without V: [B, K]."""
+        actions, result = self._actions(), torch.empty(items.shape)
+        rows = max(1, _GATHERED // max(1, items.shape[1] * self.encoder.dim * len(actions)))
+        for first in range(0, len(query), rows):
+            _, _, nu, _ = self._parts(query[first : first + rows])
+            result[first : first + rows] = q_of(nu[:, :, None], actions[:, items[first : first + rows]]).amin(0)
+        return result
+
+    def spread(self, query: Tensor, share: float) -> None:
+        """Diversity guard: charge items until none is in more than `share` of the lists of these queries.
+
+        Dual ascent: an item above the share is charged more, one below it less, down to nothing.
+        """
+        self.cost.zero_()
+        blend = self.by("blend")
+        query = query[: max(1, _GUARD_SCORES // self.items)]
+        cap = max(share, 2 * _GUARD_LIST / self.items)  # lists cannot be flatter than the catalogue is wide
+        if not self.w or share >= 1 or not len(query):
+            return
+        for _ in range(_GUARD_ROUNDS):
+            self._rest.pop("blend", None)
+            items, _ = blend.topk(query, _GUARD_LIST)
+            found = torch.bincount(items.flatten(), minlength=self.items + 1) / len(query)
+            self.cost += _GUARD_STEP / self.w * (found.clamp(min=1e-9) / cap).log().clamp(min=-1.0)
+            self.cost.clamp_(min=0)
+            self.cost[PAD] = 0
+        self._rest.pop("blend", None)

@@ -1,0 +1,367 @@
+"""ECoC: efficient continuous control (arXiv 2408.08047); methods.md section 2.
+
+    L        = beta L_BC + L_TD + alpha L_REG + dc L_DC
+    L_TD     = sum_j mean (Q_j(s, i) - y)^2,  y from the lagged networks and xi
+    L_REG    = sum_j mean [explored Q_j - Q_j(s, i)]                                      `conservatism`
+    L_BC     = rank the logged item first                                                 `imitation`
+    L_DC     = mean -min_j Q_j(stop(state branch), pi(s)): the actor turns towards value
+
+One backward for all of them: what a loss must not reach is detached where it is used. The defaults are what works
+(docs/method.md argues each); the presets keep the paper's values.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, normalize
+
+from ecoc.batch import Batch, Sessions
+from ecoc.conservatism import conservatism_loss
+from ecoc.control import ControlPolicy
+from ecoc.critic import Critic, SeparateCritic, SharedCritic, TowerCritic, clipped, q_all, q_of
+from ecoc.encoders import Encoder, Imitation
+from ecoc.errors import InputError
+from ecoc.exploration import effective_support, log_weights, sample_one
+from ecoc.imitation import sample_pool
+from ecoc.methods.base import Loss, Method, Parts
+from ecoc.methods.bc import BehaviourLoss
+from ecoc.methods.ecoc_config import ECoCConfig
+from ecoc.policy import Policy
+from ecoc.schema import PAD
+from ecoc.targets import Targets
+from ecoc.transitions import Transitions, lambda_returns
+
+_ALL_UP_TO = 2000  # items; up to here xi enumerates, which is as fast as a pool and has no noise
+_LARGEST_MERIT = 20.0  # weight of a logged item in advantage-weighted L_BC
+_GUARDED = 4096  # histories the diversity guard looks at
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The candidate actions of a step."""
+
+    items: Tensor | None  # [K]; none: the whole catalogue, PAD left out
+    correction: Tensor | None  # [K]; added to logits, for a pool that was not drawn evenly
+
+    def rows(self, table: Tensor, *, sparse: bool = False) -> Tensor:
+        """Their rows of a table, [K, d]."""
+        return table[PAD + 1 :] if self.items is None else embedding(self.items, table, sparse=sparse)
+
+    def corrected(self, logits: Tensor) -> Tensor:
+        """Logits as if every item had been as likely to be a column."""
+        return logits if self.correction is None else logits + self.correction
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the losses of a step look at: N transitions, K columns."""
+
+    moves: Transitions
+    columns: Columns
+    items: Tensor  # [V, d] the actor's item vectors
+    mu: Tensor  # [N, d]
+    nu: Tensor  # [S, N, d]
+    actions: Tensor  # [A, K, d]
+    advantage: Tensor  # [J, N] of the logged items
+    near: Tensor | None  # [N, K] log weights of the explored actions; none: all alike
+
+    def explored(self) -> Tensor:
+        """Advantages of all columns, mean over critics, [N, K]."""
+        return q_all(self.nu, self.actions).mean(0)
+
+    def share(self) -> Tensor:
+        """How much each column is explored, [N, K]; rows sum to 1."""
+        if self.near is None:
+            count = self.actions.shape[1]
+            return self.mu.new_full((len(self.mu), count), 1 / count)
+        return self.near.softmax(1)
+
+
+class ECoC(Method):
+    """A cloned policy with a critic that learns its long-term value."""
+
+    policy: ControlPolicy
+    needs_next = True
+
+    class Config(ECoCConfig):
+        """Settings of ECoC."""
+
+    def __init__(self, config: Config, parts: Parts) -> None:
+        super().__init__(config, parts)
+        self.config = config
+        self.policy = ControlPolicy(parts.make_encoder(), parts.encoder.init)
+        self.bc = BehaviourLoss(config, parts.dims.items)
+        self.policy.critic = _critic(config, parts)
+        if config.control:
+            dim = parts.encoder.dim
+            self.policy.head = nn.Sequential(nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
+        self.policy.rank_by, self.policy.w, self.policy.m = config.rank_by, config.w, config.m
+        self.behind = Targets(self.policy, config.tau)
+        self.lagged, self.averaged = {"policy": self.behind}, self.behind
+        self.xi = config.xi if config.xi != "auto" else "all" if parts.dims.items <= _ALL_UP_TO else "pool"
+        self._bound = float("inf")
+
+    def few_rows(self) -> set[str]:
+        if self.xi != "pool" or not self.bc.touches_few_rows(self.policy.encoder):
+            return set()
+        return {"policy.table"} | ({"policy.critic.items"} if self.config.critic == "tower" else set())
+
+    def tower(self, name: str) -> str:
+        # The behaviour tower is the supervised model to the last bit: not even clipping may tie it to the critic.
+        return "critic" if self.config.critic == "tower" and name.startswith("policy.critic.") else ""
+
+    def decays(self, name: str) -> bool:
+        return self.config.decay_actor or name.startswith("policy.critic.")
+
+    def learn(self, sessions: Sessions) -> None:
+        self.bc.learn(sessions)
+        for module in (*self.policy.modules(), *self.behind.copy.modules()):
+            if isinstance(module, Encoder):
+                module.learn(sessions)
+        if sessions.rewards is not None and len(sessions.rewards) and self.config.gamma < 1:
+            self._bound = float(abs(sessions.rewards).max()) / (1 - self.config.gamma)
+
+    def loss(self, batch: Batch) -> Loss:
+        config, parts = self.config, dict[str, Tensor]()
+        with self.clock("encode"):
+            items = self.policy.item_vectors()
+            asked = self.policy.imitate(batch, items)
+            mu = self._mu(batch, asked)  # [B, L, d]
+        if not config.awr:
+            with self.clock("loss"):
+                parts["bc"] = config.beta * self._bc(asked.states, asked.target, items)
+        with self.clock("critic"):
+            scene = self._scene(batch, mu, items)
+        if config.alpha:
+            with self.clock("conserve"):
+                parts["reg"] = config.alpha * conservatism_loss(
+                    scene.nu,
+                    scene.actions,
+                    scene.advantage,
+                    scene.near,
+                    form=config.reg,
+                    detach=config.reg_weights == "detach",
+                )
+        with self.clock("target"), torch.no_grad():
+            aim = self._aim(batch, scene)  # [N']
+        with self.clock("critic"):
+            q = (self.policy.critic.value(scene.nu) + scene.advantage)[:, scene.moves.is_whole]  # [J, N']
+            parts["td"] = (q - aim).square().sum(0).mean() if len(aim) else q.sum()
+        with self.clock("control"):
+            parts |= self._control(scene)
+            if config.awr:
+                states = asked.states if asked.everywhere is not None else scene.mu
+                parts["bc"] = config.beta * self._bc(states, scene.moves.item, items, self._merit(scene))
+        parts |= asked.extra
+        total = torch.stack([part.reshape(()) for part in parts.values()]).sum()
+        return Loss(total, parts, self._look(scene, q, aim) if self.is_watched else {})
+
+    def _scene(self, batch: Batch, mu: Tensor, items: Tensor) -> Scene:
+        critic, moves = self.policy.critic, Transitions.of(batch)
+        nu = of_branches(moves.current, critic.states(self.policy, batch.history, mu))
+        columns = self._columns(moves)
+        table = critic.table(self.policy)
+        actions = critic.actions(columns.rows(table, sparse=self._sparse))
+        advantage = q_of(nu, self._logged(moves.item, actions, columns, table))
+        current = moves.current(mu)
+        with torch.no_grad():
+            near = log_weights(self._logits(current, columns, items), self.xi, self.config.n1)
+        return Scene(moves, columns, items, current, nu, actions, advantage, near)
+
+    @property
+    def _sparse(self) -> bool:
+        return self.policy.encoder.sparse
+
+    def _bc(self, states: Tensor, target: Tensor, items: Tensor, weight: Tensor | None = None) -> Tensor:
+        return self.bc(states, target, items, sparse=self._sparse, weight=weight)
+
+    def _mu(self, batch: Batch, asked: Imitation) -> Tensor:
+        """Mu at all positions; an encoder that is taught by another task than the next item encodes them anew."""
+        if asked.everywhere is not None:
+            return asked.everywhere
+        reaches_mu = self.config.critic == "shared" or self.config.dc or self.config.distil or self.config.awr
+        with torch.set_grad_enabled(bool(reaches_mu)):
+            return self.policy.states(batch.history)
+
+    def _columns(self, moves: Transitions) -> Columns:
+        """All items, or a pool: half of it the targets of this step, half drawn from the catalogue."""
+        if self.xi != "pool":
+            return Columns(None, None)
+        half = self.config.pool // 2
+        chosen = moves.item[torch.randperm(len(moves.item))[:half]]
+        pool = sample_pool(chosen, self.bc.frequency, self.config.pool - half, in_batch=True)
+        return Columns(pool.items, pool.correction)
+
+    def _logged(self, items: Tensor, actions: Tensor, columns: Columns, table: Tensor) -> Tensor:
+        """Action vectors of the logged items, [A, N, d]."""
+        if columns.items is None:
+            return actions[:, items - (PAD + 1)]
+        return self.policy.critic.actions(embedding(items, table, sparse=self._sparse))
+
+    def _logits(self, mu: Tensor, columns: Columns, items: Tensor) -> Tensor:
+        """The policy's logits of the columns, [N, K]."""
+        rows = columns.rows(items)
+        if self.config.kappa:
+            return columns.corrected(self.config.kappa * normalize(mu, dim=1) @ normalize(rows, dim=1).T)
+        return columns.corrected(mu @ rows.T)
+
+    def _aim(self, batch: Batch, scene: Scene) -> Tensor:
+        """y: what the critic should say of whole transitions, from the lagged networks, [N']."""
+        config, lagged, moves = self.config, self.behind.copy, scene.moves.whole()
+        critic, table = lagged.critic, lagged.critic.table(lagged)
+        mu = lagged.states(batch.history)
+        nu = critic.states(lagged, batch.history, mu)
+        ahead, here = (clipped(of_branches(rows, nu), config.clip) for rows in (moves.next, moves.current))
+        logits = (
+            self._logits(moves.next(mu), scene.columns, lagged.item_vectors())
+            if config.next_from == "target"
+            else self._logits(moves.next(self.policy.states(batch.history)), scene.columns, scene.items)
+        )
+        if self.xi == "topk":
+            near = log_weights(logits, "topk", config.n1)
+            logits = logits if near is None else logits + near
+        value = critic.value(ahead) + self._value_ahead(logits, ahead, critic.actions(scene.columns.rows(table)))
+        own = torch.zeros_like(value)
+        if config.trace:
+            own = critic.value(here) + q_of(here, critic.actions(table[moves.item])).amin(0)
+        return lambda_returns(moves, value, own, config.gamma, config.trace)
+
+    def _value_ahead(self, logits: Tensor, states: Tensor, actions: Tensor) -> Tensor:
+        """Value of s' under the lagged policy: expected over all columns, or at one item drawn; [N']."""
+        if self.config.backup == "expected":
+            share = logits.softmax(1)
+            value = (share * q_all(states, actions).amin(0)).sum(1)
+            surprise = -(share * logits.log_softmax(1)).sum(1) if self.config.entropy else 0.0
+        else:
+            drawn = sample_one(logits)
+            value = q_of(states, actions[:, drawn]).amin(0)
+            surprise = -logits.log_softmax(1).gather(1, drawn[:, None]).squeeze(1) if self.config.entropy else 0.0
+        return value + self.config.entropy * surprise
+
+    def _control(self, scene: Scene) -> dict[str, Tensor]:
+        """L_DC and the other ways to move the actor by the critic, each off unless its weight is set."""
+        config, policy, parts = self.config, self.policy, dict[str, Tensor]()
+        if config.dc:
+            direction = policy.critic.h(normalize(scene.mu, dim=1), frozen=True)  # [A, N, d]
+            q = q_of(clipped(scene.nu.detach(), config.clip), direction)
+            parts["dc"] = -config.dc * (q.amin(0) if config.dc_q == "least" else q[0]).mean()
+        if config.distil or config.control:
+            taught = scene.explored().detach()  # [N, K]
+        if config.distil:
+            teacher = taught if scene.near is None else taught.masked_fill(scene.near == -torch.inf, -torch.inf)
+            logits = self._logits(scene.mu, scene.columns, scene.items)
+            parts["distil"] = config.distil * _cross_entropy(teacher, logits)
+        if config.control and policy.head is not None:
+            seen, items = scene.mu.detach(), scene.items.detach()
+            teacher = self._logits(seen, scene.columns, items) + config.w * taught
+            turned = self._logits(seen + policy.head(seen), scene.columns, items)
+            parts["control"] = config.control * _cross_entropy(teacher, turned)
+        return parts
+
+    @torch.no_grad()
+    def _merit(self, scene: Scene) -> Tensor:
+        """exp((Q(s, i) - mean Q near pi(s)) / (awr std)), clipped: logged items better than the policy count more."""
+        gain = scene.advantage.mean(0) - (scene.share() * scene.explored()).sum(1)
+        return (gain / (self.config.awr * gain.std().clamp(min=1e-6))).exp().clamp(max=_LARGEST_MERIT)
+
+    @torch.no_grad()
+    def _look(self, scene: Scene, q: Tensor, aim: Tensor) -> dict[str, Tensor]:
+        """Diagnostics of a step."""
+        policy, moves, share = self.policy, scene.moves, scene.share()
+        worth, explored = policy.critic.value(scene.nu), scene.explored()
+        logits = self._logits(scene.mu, scene.columns, scene.items)
+        best = logits.argmax(1, keepdim=True)
+        first = (logits + (policy.w * explored if policy.rank_by == "blend" else 0)).argmax(1)
+        logged = normalize(scene.items[moves.item], dim=1)
+        return {
+            "q/logged": q.mean(),
+            "q/explored": (worth + (share * explored).sum(1)).mean(),
+            "q/policy": (worth + explored.gather(1, best).squeeze(1)).mean(),
+            "td_error": (q - aim).abs().mean(),
+            "mu_norm": scene.mu.norm(dim=1).mean(),
+            "cosine": (normalize(scene.mu, dim=1) * logged).sum(1).mean(),
+            "support": effective_support(share).mean(),
+            "lag": self._lag(),
+            "distinct": torch.tensor(float(len(set(first.tolist())))),
+            "states": torch.tensor(float(len(first))),
+        }
+
+    def _lag(self) -> Tensor:
+        """How far the lagged critic is from the critic, relative to its size; item tables left out."""
+        mine = dict(self.policy.critic.named_parameters())
+        theirs = dict(self.behind.copy.critic.named_parameters())
+        names = [name for name in mine if name != "items"]
+        distance = torch.stack([(mine[name] - theirs[name]).square().sum() for name in names]).sum()
+        return (distance / torch.stack([mine[name].square().sum() for name in names]).sum()).sqrt()
+
+    def worries(self, seen: dict[str, float]) -> dict[str, str]:
+        found = {}
+        largest = max(abs(seen.get(f"q/{name}", 0.0)) for name in ("logged", "explored", "policy"))
+        if largest > 2 * self._bound:
+            found["q"] = (
+                f"Q is {largest:.3g}, more than twice what rewards allow ({self._bound:.3g}): it diverges; raise"
+                " method.alpha, lower method.gamma or train.lr"
+            )
+        if seen.get("support", 9.0) < 1.5 and self.policy.items > 10:
+            found["xi"] = "xi explores fewer than 1.5 items a state: it collapsed onto the policy's favourite"
+        if seen.get("states", 0.0) >= 100 and seen["distinct"] <= 0.01 * seen["states"]:
+            found["lists"] = (
+                f"the first places of {seen['states']:.0f} lists hold {seen['distinct']:.0f} items: lists collapse;"
+                " lower method.w or method.guard"
+            )
+        return found
+
+    def finish(self, policy: Policy, batches: Iterable[Batch]) -> None:
+        """Charge items that crowd the lists."""
+        if not isinstance(policy, ControlPolicy) or self.config.rank_by != "blend" or self.config.guard >= 1:
+            return
+        queries, count = [], 0
+        for batch in batches:
+            queries.append(policy.by("blend").query(batch.history))
+            count += len(queries[-1])
+            if count >= _GUARDED:
+                break
+        policy.spread(torch.cat(queries), self.config.guard)
+
+    def choices(self) -> dict[str, str]:
+        config = self.config
+        near = {
+            "all": f"every one of {self.policy.items:,} items, weighted by the policy",
+            "pool": f"a pool of {config.pool:,} items a step, weighted by the policy",
+            "gumbel": f"{config.n1:,} items drawn without replacement",
+            "cdf": f"{config.n1:,} items drawn with replacement",
+            "topk": f"the {config.n1:,} items nearest to the policy",
+        }
+        return {"loss": self.bc.choice(), "exploration": near[self.xi]}
+
+
+def of_branches(rows: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
+    """The same rows of each branch of a critic: [S, B, L, d] -> [S, N, d]."""
+    return torch.stack([rows(branch) for branch in states])
+
+
+def _cross_entropy(teacher: Tensor, logits: Tensor) -> Tensor:
+    """Mean of -sum softmax(teacher) log softmax(logits)."""
+    return -(teacher.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+
+
+def _critic(config: ECoCConfig, parts: Parts) -> Critic:
+    """The critic a config asks for."""
+    dim = parts.encoder.dim
+    common = 1 if config.critic == "separate" else 2
+    heads = common if config.heads is None else config.heads
+    if config.critic == "shared" and heads == 1:
+        raise InputError("method.heads = 1: with a shared state branch the two critics would be one; choose 2")
+    if config.critic == "tower" and config.dc:
+        raise InputError(
+            "method.dc: the tower critic's actions live in its own item space, where the actor has no direction;"
+            " choose method.critic = shared or separate, or act by blend"
+        )
+    shape = {"heads": heads, "hidden": config.hidden, "dueling": config.dueling}
+    if config.critic == "shared":
+        return SharedCritic(dim, config.critic_grad, **shape)
+    if config.critic == "separate":
+        return SeparateCritic(parts.make_encoder, dim, **shape)
+    return TowerCritic(parts.make_encoder(feedback=parts.dims.feedback > 0), parts.encoder.init, **shape)

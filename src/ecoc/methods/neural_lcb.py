@@ -1,0 +1,155 @@
+"""NeuralLCB: an offline contextual bandit that is pessimistic where it has seen little (Nguyen-Tang et al., 2022).
+
+As adapted to large catalogues in methods.md section 3.5. x(s) is the mean and the last of the history's embeddings, phi
+an MLP of width d_phi, and gradients are those of the last layer:
+
+    f(s, i)     = phi(s) . w_i + b_i
+    Lambda_i    = lambda_0 + sum over the logged pairs (s, i) of phi(s)^2 / d_phi        a diagonal
+    conf(s, i)^2 = sum_k phi_k(s)^2 / Lambda_ik / d_phi
+    score(s, i) = f(s, i) - beta conf(s, i)
+
+    L = mean 1/2 (f(s, i) - r)^2 + 1/2 mean f(s, j)^2 over shared uniform j != i + lambda/2 ||W||^2
+
+Logged rewards alone cannot rank where all of them are positive; the sampled items stand for a reward of 0.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.encoders import EncoderConfig
+from ecoc.encoders.base import at
+from ecoc.methods.base import Loss, Method, MethodConfig, Parts
+from ecoc.policy import Head, Policy, item_table, with_one
+from ecoc.schema import PAD
+
+_ROUNDING = 2e-6  # of the sum of absolute terms; two ways to sum some hundred of them differ by less
+
+
+class LCBConfig(MethodConfig):
+    """Settings of NeuralLCB."""
+
+    beta_lcb: float = Field(
+        0.1,
+        ge=0,
+        description="weight of the confidence; 1, the best for tens of arms, ranks a large catalogue by popularity,"
+        " because an item seen once is charged about 2 and no reward is much above 1",
+    )
+    lam0: float = Field(0.1, gt=0, description="lambda_0, Lambda of an item that was never logged")
+    lam: float = Field(1e-4, ge=0, description="lambda, weight decay; that of the optimiser does not apply")
+    negatives: int = Field(100, gt=0, le=10_000_000, description="items drawn uniformly and shared by a step, reward 0")
+    hidden: int = Field(100, gt=0, le=65536, description="width of both hidden layers, d_phi")
+
+
+class LCBPolicy(Policy):
+    """Ranks by the lower confidence bound of the reward. A query is phi(s)."""
+
+    def __init__(self, config: LCBConfig, encoder: EncoderConfig, dims: Dims) -> None:
+        super().__init__()
+        self.items, self.length = dims.items, encoder.length
+        self.beta, self.lam0 = config.beta_lcb, config.lam0
+        self.scale = encoder.dim**0.5 if encoder.scale else 1.0
+        self.table = item_table(dims.items, encoder.dim, encoder.init)
+        width = config.hidden
+        self.body = nn.Sequential(
+            *(nn.Linear(2 * encoder.dim, width), nn.LayerNorm(width), nn.ReLU()),
+            *(nn.Linear(width, width), nn.LayerNorm(width), nn.ReLU()),
+        )
+        self.head = Head(width, dims.items)
+        self.precision: Tensor  # Lambda
+        self.register_buffer("precision", torch.full((dims.items + 1, width), config.lam0))
+
+    def contexts(self, history: History) -> Tensor:
+        """x(s) after every position, [B, L, 2 d]."""
+        found = self.scale * embedding(history.items, self.table, padding_idx=PAD)
+        counts = torch.arange(1, found.shape[1] + 1, dtype=found.dtype, device=found.device)
+        return torch.cat([found.cumsum(1) / counts[:, None], found], 2)
+
+    def query(self, history: History) -> Tensor:
+        return self.body(at(self.contexts(history), history.lengths - 1))
+
+    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
+        squared = query.square() @ self.precision[first:last].reciprocal().T / query.shape[1]
+        return with_one(query) @ self.head.weight[first:last].T - self.beta * squared.sqrt()
+
+    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        products = with_one(query)[:, None] * self.head.weight[items]  # [B, K, d_phi + 1]
+        squared = (query.square()[:, None] / self.precision[items]).sum(2) / query.shape[1]  # [B, K]
+        charge = self.beta * squared.sqrt()
+        return products.sum(2) - charge, (products.abs().sum(2) + charge) * _ROUNDING
+
+    def vectors(self) -> Tensor:
+        return self.table
+
+
+class NeuralLCB(Method):
+    """Regression of the reward, then pessimism: a bandit, so what follows a reward does not count (gamma = 0)."""
+
+    policy: LCBPolicy
+
+    class Config(LCBConfig):
+        """Settings of NeuralLCB."""
+
+    def __init__(self, config: Config, parts: Parts) -> None:
+        super().__init__(config, parts)
+        self.policy = LCBPolicy(config, parts.encoder, parts.dims)
+        self.lam, self.negatives = config.lam, config.negatives
+        self.pairs = 0
+
+    def decays(self, name: str) -> bool:
+        return False  # the loss has its own
+
+    def learn(self, sessions: Sessions) -> None:
+        """Count the logged pairs: every event but the first of a sequence is a target."""
+        self.pairs = len(sessions.items) - (len(sessions.offsets) - 1)
+
+    def loss(self, batch: Batch) -> Loss:
+        policy, wanted = self.policy, batch.target != PAD
+        target, reward = batch.target[wanted], batch.reward[wanted]  # [N]
+        with self.clock("encode"):
+            phi = with_one(policy.body(policy.contexts(batch.history)[wanted]))  # [N, d_phi + 1]
+        with self.clock("loss"):
+            drawn = torch.randint(PAD + 1, policy.items + 1, (self.negatives,))
+            logged = (phi * embedding(target, policy.head.weight)).sum(1)
+            fit = 0.5 * (logged - reward).square().mean()
+            negative = 0.5 * _squares(phi @ policy.head.weight[drawn].T, drawn != target[:, None])
+            decay = 0.5 * self.lam * self._squared_norm(batch.history, torch.cat([target, drawn]))
+        seen = {"f/logged": logged.detach().mean()} if self.is_watched else {}
+        return Loss(fit + negative + decay, {"fit": fit, "negative": negative, "decay": decay}, seen)
+
+    def _squared_norm(self, history: History, scored: Tensor) -> Tensor:
+        """||W||^2 of the weights that this step reads.
+
+        Adam makes a full step of any gradient that is alone: decay would take rows to 0 between two steps that read
+        them, and in a large catalogue these are far apart.
+        """
+        rows = (
+            self.policy.head.weight[torch.unique(scored)],
+            self.policy.table[torch.unique(history.items)],  # PAD's row is zero
+        )
+        return torch.stack([part.square().sum() for part in (*rows, *self.policy.body.parameters())]).sum()
+
+    @torch.no_grad()
+    def settle(self, policy: Policy, batches: Iterable[Batch]) -> None:
+        """Lambda with the phi of now. A sample of the logged pairs stands for all of them."""
+        policy = cast(LCBPolicy, policy)
+        total, seen = torch.zeros_like(policy.precision), 0
+        for batch in batches:
+            wanted = batch.target != PAD
+            phi = policy.body(policy.contexts(batch.history)[wanted])  # [N, d_phi]
+            total.index_add_(0, batch.target[wanted], phi.square() / phi.shape[1])
+            seen += len(phi)
+        policy.precision = policy.lam0 + total * max(1.0, self.pairs / max(1, seen))
+
+    def choices(self) -> dict[str, str]:
+        return {"encoder": "a mean and an MLP of the method's own; only dim, length, init and scale are taken"}
+
+
+def _squares(values: Tensor, kept: Tensor) -> Tensor:
+    """Mean over states of the mean square of each one's kept values: [N, K] both."""
+    return ((values.square() * kept).sum(1) / kept.sum(1).clamp(min=1)).mean()

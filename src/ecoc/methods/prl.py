@@ -1,0 +1,135 @@
+"""PRL: prompt-based reinforcement learning (Xin et al., SIGIR 2022); methods.md section 3.4."""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from ecoc.batch import Batch, History, Sessions
+from ecoc.encoders import Encoder, EncoderConfig
+from ecoc.encoders.dropout import Dropout
+from ecoc.imitation import all_items_loss
+from ecoc.methods.base import Loss, Method, MethodConfig, Parts
+from ecoc.policy import Head, TiedPolicy, with_one
+from ecoc.schema import PAD
+
+_TOKENS = 3  # state, step, return
+_START = 0.02  # standard deviation of step and return vectors at the start
+
+
+class PromptedPolicy(TiedPolicy):
+    """A dense head on the state, mixed with a prompt: at which step it is, and how much reward is still to come.
+
+    To act it asks for `kappa` times the reward-to-go that training saw at the same step on average.
+    """
+
+    rho: Tensor  # [length + 1]; mean reward-to-go at each step, the last for all later ones
+    size: Tensor  # []; mean size of a reward-to-go, the unit they are read in
+
+    def __init__(self, encoder: Encoder, config: EncoderConfig, kappa: float) -> None:
+        super().__init__(encoder, config.init)
+        self.kappa = kappa
+        self.steps = nn.Parameter(torch.randn(self.length + 1, encoder.dim) * _START)
+        self.reward = nn.Parameter(torch.randn(encoder.dim) * _START)
+        self.attention = TokenAttention(encoder.dim, config.dropout)
+        self.mix = nn.Linear(_TOKENS, 1)
+        nn.init.ones_(self.mix.weight)  # no seed begins with the state muted
+        nn.init.zeros_(self.mix.bias)
+        self.dropout = Dropout(config.dropout)
+        self.head = Head(encoder.dim, self.items)
+        self.register_buffer("rho", torch.zeros(self.length + 1))
+        self.register_buffer("size", torch.ones(()))
+
+    def learn(self, sessions: Sessions) -> None:
+        """Take the mean reward-to-go at each step, and the size of them all, of the training sequences."""
+        to_go, step = rewards_to_go(sessions)
+        place = np.minimum(step, self.length)
+        counts = np.bincount(place, minlength=self.length + 1)
+        means = np.bincount(place, to_go, self.length + 1) / np.maximum(counts, 1)
+        # a step that no sequence reached asks for what the last one before it does
+        known = np.maximum.accumulate(np.where(counts > 0, np.arange(self.length + 1), 0))
+        self.rho = torch.from_numpy(means[known].astype(np.float32))
+        size = float(np.abs(to_go[step > 0]).mean()) if (step > 0).any() else 0.0  # a first event is no target
+        self.size = torch.tensor(size or 1.0)
+
+    def prompted(self, states: Tensor, step: Tensor, to_go: Tensor) -> Tensor:
+        """X = ReLU(sum_c u_c token_c + b) of states [N, m] at steps [N] with rewards-to-go [N]: [N, m]."""
+        at_step = nn.functional.embedding(step.clamp(max=self.length), self.steps)
+        tokens = torch.stack([states, at_step, (to_go / self.size)[:, None] * self.reward], 1)  # [N, 3, m]
+        return self.mix(self.attention(self.dropout(tokens)).transpose(1, 2)).squeeze(2).relu()
+
+    def query(self, history: History) -> Tensor:
+        step = history.lengths.clamp(max=self.length)
+        return with_one(self.prompted(super().query(history), step, self.kappa * self.rho[step]))
+
+    def catalogue(self) -> Tensor:
+        return self.head.weight
+
+
+class TokenAttention(nn.Module):
+    """One head of self-attention in which every token sees all, and a residual."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.read = nn.Linear(width, 3 * width)  # query, key and value
+        self.dropout = Dropout(dropout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[N, T, m] -> [N, T, m]."""
+        query, key, value = self.read(tokens).chunk(3, -1)
+        weights = (query @ key.transpose(1, 2) / query.shape[-1] ** 0.5).softmax(-1)
+        return tokens + self.dropout(weights) @ value
+
+
+class PRL(Method):
+    """Predict the logged item from the state, the step and the reward that followed: L = CE."""
+
+    needs_returns: ClassVar[bool] = True
+    policy: PromptedPolicy
+
+    class Config(MethodConfig):
+        """Settings of PRL."""
+
+        kappa: float = Field(
+            2.0,
+            ge=0,
+            le=1000,
+            description="reward-to-go asked for when acting, in means of the training sequences at the same step",
+        )
+
+    def __init__(self, config: Config, parts: Parts) -> None:
+        super().__init__(config, parts)
+        self.policy = PromptedPolicy(parts.make_encoder(), parts.encoder, config.kappa)
+
+    def learn(self, sessions: Sessions) -> None:
+        self.policy.learn(sessions)
+        self.policy.encoder.learn(sessions)
+
+    def loss(self, batch: Batch) -> Loss:
+        if batch.before is None or batch.returns is None:
+            raise TypeError("batches for this method must have steps and returns")
+        wanted = batch.target != PAD
+        with self.clock("encode"):
+            asked = self.policy.imitate(batch, self.policy.item_vectors())
+            # what some encoders are asked is not about the batch's own positions, which alone have a return
+            states = self.policy.states(batch.history) if asked.everywhere is None else asked.everywhere
+        with self.clock("loss"):
+            x = self.policy.prompted(states[wanted], batch.before[wanted], batch.returns[wanted])
+            bc = all_items_loss(with_one(x), self.policy.head.weight, batch.target[wanted])
+            total = sum(asked.extra.values(), bc)
+        return Loss(total, {"bc": bc, **asked.extra})
+
+    def choices(self) -> dict[str, str]:
+        return {"prompt": f"rewards-to-go are read in units of {float(self.policy.size):.4g}, their mean size"}
+
+
+def rewards_to_go(sessions: Sessions) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """R_t = sum of r_t' over t' >= t in the same sequence, not discounted, and t, of every event."""
+    starts, counts = sessions.offsets[:-1], np.diff(sessions.offsets)
+    step = np.arange(len(sessions.items)) - np.repeat(starts, counts)
+    rewards = np.zeros(len(sessions.items)) if sessions.rewards is None else sessions.rewards
+    before = np.concatenate([[0.0], np.cumsum(rewards, dtype=np.float64)])
+    return np.repeat(before[sessions.offsets[1:]], counts) - before[:-1], step

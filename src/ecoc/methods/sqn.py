@@ -1,0 +1,127 @@
+"""SQN: self-supervised Q-learning (Xin et al., SIGIR 2020); methods.md section 3.1."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from ecoc.batch import Batch, Sessions
+from ecoc.encoders import Imitation
+from ecoc.imitation import all_items_loss
+from ecoc.methods.base import Loss, Method, MethodConfig, Parts
+from ecoc.policy import DensePolicy, Head, with_one
+from ecoc.schema import PAD
+from ecoc.transitions import Transitions
+
+_ROWS = 256  # states a chunk: no matrix of all states by all items is held
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One of the two networks: a policy with its CE head, and a head for Q on the same states."""
+
+    policy: DensePolicy
+    q: Head
+
+    def values(self, states: Tensor, items: Tensor) -> Tensor:
+        """Q of the given items: [N, m], [N, K] -> [N, K]."""
+        return (embedding(items, self.q.weight) @ with_one(states)[..., None]).squeeze(2)
+
+    def imitation_loss(self, states: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Mean CE of the targets [N] in the states [N, m]."""
+        return all_items_loss(with_one(states), self.policy.head.weight, target, weight)
+
+    @torch.no_grad()
+    def best(self, states: Tensor) -> Tensor:
+        """The item of highest Q in each state, [N, 1]; PAD is none."""
+        return torch.cat([self.q(part).argmax(1, keepdim=True) for part in torch.split(states, _ROWS)]) + (PAD + 1)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Who learns in a step, who is the target, and what both see."""
+
+    main: Copy
+    other: Copy
+    asked: Imitation
+    states: Tensor  # [B, L, m]; main's
+    fixed: Tensor  # [B, L, m]; the other's, without gradient
+    moves: Transitions
+
+
+class SQN(Method):
+    """L = mean CE(logits_main(s), i) + mean 1/2 (r + gamma Q_other(s', argmax_a Q_main(s', a)) - Q_main(s, i))^2.
+
+    Of two complete copies a coin makes one main each step; only that one learns. The first acts, by its CE head.
+    """
+
+    needs_next: ClassVar[bool] = True
+    policy: DensePolicy
+
+    class Config(MethodConfig):
+        """Settings of SQN."""
+
+        gamma: float = Field(0.5, ge=0, le=1, description="discount of what follows a transition")
+
+    def __init__(self, config: Config, parts: Parts) -> None:
+        super().__init__(config, parts)
+        self.gamma = config.gamma
+        self.policy, self.twin = (DensePolicy(parts.make_encoder(), parts.encoder.init) for _ in range(2))
+        self.q, self.twin_q = (Head(parts.encoder.dim, parts.dims.items) for _ in range(2))
+
+    def learn(self, sessions: Sessions) -> None:
+        self.policy.encoder.learn(sessions)
+        self.twin.encoder.learn(sessions)
+
+    def loss(self, batch: Batch) -> Loss:
+        step = self._sample_step(batch)
+        with self.clock("loss"):
+            bc = step.main.imitation_loss(step.asked.states, step.asked.target)
+            moves = step.moves.whole()
+            q = step.main.values(moves.current(step.states), moves.item[:, None])  # [N, 1]
+            error = self._target(step, moves)[:, None] - q
+            td = half_square(error)
+            total = sum(step.asked.extra.values(), bc + td)
+        return Loss(total, {"bc": bc, "td": td, **step.asked.extra}, self._seen(step, moves, q, error))
+
+    def _sample_step(self, batch: Batch) -> Step:
+        """Flip the coin, then encode the batch with both copies."""
+        copies = [Copy(self.policy, self.q), Copy(self.twin, self.twin_q)]
+        is_second = int(torch.randint(2, ()))
+        main, other = copies[is_second], copies[1 - is_second]
+        with self.clock("encode"):
+            asked = main.policy.imitate(batch, main.policy.item_vectors())
+            # what some encoders are asked is not about the batch's own positions: those are then read as they are
+            states = main.policy.states(batch.history) if asked.everywhere is None else asked.everywhere
+        with self.clock("target"), torch.no_grad():
+            other.policy.train(False)
+            fixed = other.policy.states(batch.history)
+            other.policy.train(self.training)
+        return Step(main, other, asked, states, fixed, Transitions.of(batch))
+
+    @torch.no_grad()
+    def _target(self, step: Step, moves: Transitions) -> Tensor:
+        """Double Q: y = r + gamma (1 - done) Q_other(s', argmax_a Q_main(s', a)), [N].
+
+        Main's s' comes from the pass that also gave s, so the argmax sees its dropout; the value it picks does not.
+        """
+        chosen = step.main.best(moves.next(step.states))
+        ahead = step.other.values(moves.next(step.fixed), chosen).squeeze(1)
+        return moves.reward + self.gamma * ahead.masked_fill(moves.done > 0, 0.0)
+
+    def _seen(self, step: Step, moves: Transitions, q: Tensor, error: Tensor) -> dict[str, Tensor]:
+        """Diagnostics; the logged item is the first column of q and error, [N, K] both."""
+        if not self.is_watched or not len(q):
+            return {}
+        with torch.no_grad():
+            states = moves.current(step.states)
+            highest = step.main.values(states, step.main.best(states))
+            return {"q/logged": q[:, 0].mean(), "q/policy": highest.mean(), "td_error": error[:, 0].abs().mean()}
+
+
+def half_square(error: Tensor) -> Tensor:
+    """Mean over transitions of the sum of half squares, [N, K] -> []; 0 if there are none."""
+    return 0.5 * error.square().sum() / max(len(error), 1)
