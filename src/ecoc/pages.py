@@ -103,6 +103,16 @@ def _list_value(name: str, row: dict[str, Any]) -> str:
     return f"{row[name]:+.2f}" if name.startswith("popularity") else f"{row[name]:.3f}"
 
 
+def ranking_page(facts: dict[str, Any]) -> str:
+    """Runs side by side."""
+    return "\n".join(
+        [
+            f"  {facts['split']} split: {facts['cases']:,} cases of {facts['users']:,} users",
+            *_table(facts["runs"], lambda row: row["metrics"]),
+        ]
+    )
+
+
 def compare_page(facts: dict[str, Any]) -> str:
     """Runs side by side, then every two of them."""
     width = max(len(f"{pair['a']} - {pair['b']}") for pair in facts["pairs"]) + 2 if facts["pairs"] else 12

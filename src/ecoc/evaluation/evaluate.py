@@ -165,7 +165,14 @@ def evaluate(  # noqa: PLR0913 - one parameter a choice
         "seen": _part(judged, seen),
         "new": _part(judged, ~seen),
         "untrained": [
-            {"name": one.name, "metrics": one.means(), **one.lists, "seen": _part(one, seen), "new": _part(one, ~seen)}
+            {
+                "name": one.name,
+                "acting": "policy",
+                "metrics": one.means(),
+                **one.lists,
+                "seen": _part(one, seen),
+                "new": _part(one, ~seen),
+            }
             for one in others
         ],
         "seconds": judged.seconds,

@@ -12,7 +12,7 @@ from ecoc.errors import InputError
 from ecoc.model import Model
 from ecoc.policy import Policy
 from ecoc.schema import PAD
-from ecoc.world import Market, MarketConfig, Observation
+from ecoc.world import Evaluation, Market, MarketConfig, Observation, evaluate
 from ecoc.world.log import item_ids
 from ecoc.world.market import FEEDBACK, Ints
 
@@ -43,14 +43,19 @@ class Acting:
         return shown
 
 
-def acting(model: Model, market: Market, policy: Policy | None = None) -> Acting:
-    """A model in its world; `policy` is a view of its policy that acts in another way."""
+def true_reward(model: Model, market: Market, users: int, *, seed: int = 0) -> Evaluation:
+    """What a model's policy earns in its world, as it acts."""
+    return evaluate(market, acting(model, market), users, seed=seed)
+
+
+def acting(model: Model, market: Market) -> Acting:
+    """A model in its world."""
     known = item_ids(market)
     index = model.vocab.indices(known).astype(np.int32)
     place = np.zeros(len(model.vocab) + 1, np.int32)
     place[index] = np.arange(len(known), dtype=np.int32)
     codes = np.array([model.feedback_code(name) for name in FEEDBACK], np.int32)
-    return Acting(policy or model.policy, index, place, codes)
+    return Acting(model.policy, index, place, codes)
 
 
 def _recent(items: Tensor, feedback: Tensor, length: int) -> History:

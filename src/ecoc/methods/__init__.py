@@ -2,8 +2,10 @@
 
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts, Phase
 from ecoc.methods.ecoc import ECoC
+from ecoc.methods.neural_lcb import NeuralLCB
 from ecoc.methods.prl import PRL
 from ecoc.methods.sa2c import SA2C
+from ecoc.methods.sdac import SDACDC, SDACSR
 from ecoc.methods.sqn import SQN
 from ecoc.methods.supervised import Supervised
 from ecoc.methods.untrained import Markov, Popular, Recent
@@ -18,7 +20,10 @@ METHODS: Registry[Method] = Registry(
         "ecoc": ECoC,
         "sqn": SQN,
         "sa2c": SA2C,
+        "sdac_sr": SDACSR,
+        "sdac_dc": SDACDC,
         "prl": PRL,
+        "neural_lcb": NeuralLCB,
         "popular": Popular,
         "recent": Recent,
         "markov": Markov,

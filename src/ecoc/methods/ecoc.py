@@ -33,7 +33,7 @@ from ecoc.schema import PAD
 from ecoc.targets import Targets
 from ecoc.transitions import Transitions, lambda_returns
 
-_ALL_UP_TO = 2000  # items; up to here xi enumerates, which is as fast as a pool and has no noise
+_ALL_UP_TO = 1000  # items; up to here xi enumerates, which is about as fast as a pool and has no noise
 _LARGEST_MERIT = 20.0  # weight of a logged item in advantage-weighted L_BC
 _GUARDED = 4096  # histories the diversity guard looks at
 
@@ -56,23 +56,35 @@ class Columns:
 
 @dataclass(frozen=True)
 class Scene:
-    """What the losses of a step look at: N transitions, K columns."""
+    """What the losses of a step look at: N transitions, and n of their states in which K columns are explored."""
 
     moves: Transitions
     columns: Columns
     items: Tensor  # [V, d] the actor's item vectors
-    mu: Tensor  # [N, d]
     nu: Tensor  # [S, N, d]
-    actions: Tensor  # [A, K, d]
     advantage: Tensor  # [J, N] of the logged items
-    near: Tensor | None  # [N, K] log weights of the explored actions; none: all alike
+    some: Tensor | None  # [n] the states explored; none: all
+    mu: Tensor  # [n, d]
+    actions: Tensor  # [A, K, d]
+    near: Tensor | None  # [n, K] log weights of the explored actions; none: all alike
+
+    @property
+    def explorers(self) -> tuple[Tensor, Tensor]:
+        """State vectors [S, n, d] and advantages of the logged items [J, n], where columns are explored."""
+        if self.some is None:
+            return self.nu, self.advantage
+        return self.nu[:, self.some], self.advantage[:, self.some]
+
+    def logged(self) -> Tensor:
+        """The logged items of the states explored, [n]."""
+        return self.moves.item if self.some is None else self.moves.item[self.some]
 
     def explored(self) -> Tensor:
-        """Advantages of all columns, mean over critics, [N, K]."""
-        return q_all(self.nu, self.actions).mean(0)
+        """Advantages of all columns, mean over critics, [n, K]."""
+        return q_all(self.explorers[0], self.actions).mean(0)
 
     def share(self) -> Tensor:
-        """How much each column is explored, [N, K]; rows sum to 1."""
+        """How much each column is explored, [n, K]; rows sum to 1."""
         if self.near is None:
             count = self.actions.shape[1]
             return self.mu.new_full((len(self.mu), count), 1 / count)
@@ -136,16 +148,12 @@ class ECoC(Method):
             scene = self._scene(batch, mu, items)
         if config.alpha:
             with self.clock("conserve"):
+                nu, logged = scene.explorers
                 parts["reg"] = config.alpha * conservatism_loss(
-                    scene.nu,
-                    scene.actions,
-                    scene.advantage,
-                    scene.near,
-                    form=config.reg,
-                    detach=config.reg_weights == "detach",
+                    nu, scene.actions, logged, scene.near, form=config.reg, detach=config.reg_weights == "detach"
                 )
         with self.clock("target"), torch.no_grad():
-            aim = self._aim(batch, scene)  # [N']
+            aim = self._aim(batch, mu, scene)  # [N']
         with self.clock("critic"):
             q = (self.policy.critic.value(scene.nu) + scene.advantage)[:, scene.moves.is_whole]  # [J, N']
             parts["td"] = (q - aim).square().sum(0).mean() if len(aim) else q.sum()
@@ -165,10 +173,16 @@ class ECoC(Method):
         table = critic.table(self.policy)
         actions = critic.actions(columns.rows(table, sparse=self._sparse))
         advantage = q_of(nu, self._logged(moves.item, actions, columns, table))
-        current = moves.current(mu)
+        some, current = self._some(len(moves.item)), moves.current(mu)
+        current = current if some is None else current[some]
         with torch.no_grad():
             near = log_weights(self._logits(current, columns, items), self.xi, self.config.n1)
-        return Scene(moves, columns, items, current, nu, actions, advantage, near)
+        return Scene(moves, columns, items, nu, advantage, some, current, actions, near)
+
+    def _some(self, count: int) -> Tensor | None:
+        """A random choice of the states in which actions are explored; weighing every logged item needs all."""
+        most = self.config.explorers
+        return None if self.config.awr or not most or count <= most else torch.randperm(count)[:most]
 
     @property
     def _sparse(self) -> bool:
@@ -207,18 +221,17 @@ class ECoC(Method):
             return columns.corrected(self.config.kappa * normalize(mu, dim=1) @ normalize(rows, dim=1).T)
         return columns.corrected(mu @ rows.T)
 
-    def _aim(self, batch: Batch, scene: Scene) -> Tensor:
+    def _aim(self, batch: Batch, mu: Tensor, scene: Scene) -> Tensor:
         """y: what the critic should say of whole transitions, from the lagged networks, [N']."""
         config, lagged, moves = self.config, self.behind.copy, scene.moves.whole()
         critic, table = lagged.critic, lagged.critic.table(lagged)
-        mu = lagged.states(batch.history)
-        nu = critic.states(lagged, batch.history, mu)
+        is_online = config.next_from == "online"
+        # A tower reads mu from outside: the actor's own, already there, saves a pass of the lagged encoder.
+        behind = mu if is_online and config.critic == "tower" else lagged.states(batch.history)
+        nu = critic.states(lagged, batch.history, behind)
         ahead, here = (clipped(of_branches(rows, nu), config.clip) for rows in (moves.next, moves.current))
-        logits = (
-            self._logits(moves.next(mu), scene.columns, lagged.item_vectors())
-            if config.next_from == "target"
-            else self._logits(moves.next(self.policy.states(batch.history)), scene.columns, scene.items)
-        )
+        guide, items = (mu, scene.items) if is_online else (behind, lagged.item_vectors())
+        logits = self._logits(moves.next(guide), scene.columns, items)
         if self.xi == "topk":
             near = log_weights(logits, "topk", config.n1)
             logits = logits if near is None else logits + near
@@ -244,11 +257,11 @@ class ECoC(Method):
         """L_DC and the other ways to move the actor by the critic, each off unless its weight is set."""
         config, policy, parts = self.config, self.policy, dict[str, Tensor]()
         if config.dc:
-            direction = policy.critic.h(normalize(scene.mu, dim=1), frozen=True)  # [A, N, d]
-            q = q_of(clipped(scene.nu.detach(), config.clip), direction)
+            direction = policy.critic.h(normalize(scene.mu, dim=1), frozen=True)  # [A, n, d]
+            q = q_of(clipped(scene.explorers[0].detach(), config.clip), direction)
             parts["dc"] = -config.dc * (q.amin(0) if config.dc_q == "least" else q[0]).mean()
         if config.distil or config.control:
-            taught = scene.explored().detach()  # [N, K]
+            taught = scene.explored().detach()  # [n, K]
         if config.distil:
             teacher = taught if scene.near is None else taught.masked_fill(scene.near == -torch.inf, -torch.inf)
             logits = self._logits(scene.mu, scene.columns, scene.items)
@@ -269,12 +282,12 @@ class ECoC(Method):
     @torch.no_grad()
     def _look(self, scene: Scene, q: Tensor, aim: Tensor) -> dict[str, Tensor]:
         """Diagnostics of a step."""
-        policy, moves, share = self.policy, scene.moves, scene.share()
-        worth, explored = policy.critic.value(scene.nu), scene.explored()
+        policy, share, explored = self.policy, scene.share(), scene.explored()
+        worth = policy.critic.value(scene.explorers[0])
         logits = self._logits(scene.mu, scene.columns, scene.items)
         best = logits.argmax(1, keepdim=True)
         first = (logits + (policy.w * explored if policy.rank_by == "blend" else 0)).argmax(1)
-        logged = normalize(scene.items[moves.item], dim=1)
+        logged = normalize(scene.items[scene.logged()], dim=1)
         return {
             "q/logged": q.mean(),
             "q/explored": (worth + (share * explored).sum(1)).mean(),

@@ -39,7 +39,10 @@ class ECoCConfig(ImitationConfig):
         "auto", description="exploration: all, gumbel, cdf, topk, pool; auto: all for small catalogues, else pool"
     )
     n1: int = Field(500, ge=1, le=1_000_000, description="actions N1 explored for L_REG (gumbel, cdf, topk)")
-    pool: int = Field(512, ge=2, le=1_000_000, description="items in the pool of a step")
+    explorers: int = Field(
+        256, ge=0, description="states of a step, drawn at random, in which actions are explored; 0: all of them"
+    )
+    pool: int = Field(256, ge=2, le=1_000_000, description="items in the pool of a step")
     kappa: float = Field(0.0, ge=0, description="explore by cosine with this concentration; 0: by inner product")
     reg: Form = Field("weighted", description="form of L_REG")
     reg_weights: Literal["grad", "detach"] = Field("grad", description="whether L_REG's weights carry gradient")
