@@ -56,8 +56,10 @@ def step_seconds(data: Dataset, values: Mapping[str, Any], steps: int, sparse: b
         mode=config.train.windows,
         min_history=1,
         seed=0,
+        returns=method.needs_returns,
     )
-    optimiser = Optimiser(method, betas=(0.9, 0.98), decay=0.0, sparse={"policy.table"} if sparse else set())
+    tables = method.few_rows() if sparse else set()
+    optimiser = Optimiser(method, betas=(0.9, 0.98), decay=0.0, sparse=tables, tower=method.tower)
     best, counted, number = np.inf, 0, 0
     for stretch in range(_REPEATS + 1):
         started, targets = time.process_time(), 0
@@ -68,6 +70,8 @@ def step_seconds(data: Dataset, values: Mapping[str, Any], steps: int, sparse: b
             method.loss(batch).total.backward()  # type: ignore[no-untyped-call]
             optimiser.step(1e-3, 5.0)
             optimiser.zero()
+            for lagged in method.lagged.values():
+                lagged.update(number)
         spent = (time.process_time() - started) / steps
         if stretch and spent < best:
             best, counted = spent, targets

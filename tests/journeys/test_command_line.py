@@ -104,6 +104,7 @@ def test_the_demo_shows_the_gap_between_greed_and_foresight(run_ecoc: Command) -
     policies = {policy["name"]: policy for policy in json.loads(done.stdout)["policies"]}
     assert policies["far_sighted"]["low"] > 2 * policies["myopic"]["high"]
     assert policies["myopic"].keys() >= {"name", "true_reward", "low", "high", "coverage"}
+    assert policies["ecoc"]["low"] > policies["supervised"]["high"], "the critic is worth having"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from ecoc.imitation import sample_pool
 from ecoc.methods.base import Loss, Method, Parts
 from ecoc.methods.bc import BehaviourLoss
 from ecoc.methods.ecoc_config import ECoCConfig
+from ecoc.neighbourhood import ClusterIndex
 from ecoc.policy import Policy
 from ecoc.schema import PAD
 from ecoc.targets import Targets
@@ -113,10 +114,13 @@ class ECoC(Method):
         self.behind = Targets(self.policy, config.tau)
         self.lagged, self.averaged = {"policy": self.behind}, self.behind
         self.xi = config.xi if config.xi != "auto" else "all" if parts.dims.items <= _ALL_UP_TO else "pool"
+        self.index = None
+        if self.xi == "topk" and parts.dims.items >= config.index_from:
+            self.index = ClusterIndex(parts.dims.items, parts.encoder.dim, every=config.index_every)
         self._bound = float("inf")
 
     def few_rows(self) -> set[str]:
-        if self.xi != "pool" or not self.bc.touches_few_rows(self.policy.encoder):
+        if (self.xi != "pool" and self.index is None) or not self.bc.touches_few_rows(self.policy.encoder):
             return set()
         return {"policy.table"} | ({"policy.critic.items"} if self.config.critic == "tower" else set())
 
@@ -169,11 +173,12 @@ class ECoC(Method):
     def _scene(self, batch: Batch, mu: Tensor, items: Tensor) -> Scene:
         critic, moves = self.policy.critic, Transitions.of(batch)
         nu = of_branches(moves.current, critic.states(self.policy, batch.history, mu))
-        columns = self._columns(moves)
+        current = moves.current(mu)
+        columns = self._columns(moves, current, items)
         table = critic.table(self.policy)
         actions = critic.actions(columns.rows(table, sparse=self._sparse))
         advantage = q_of(nu, self._logged(moves.item, actions, columns, table))
-        some, current = self._some(len(moves.item)), moves.current(mu)
+        some = self._some(len(moves.item))
         current = current if some is None else current[some]
         with torch.no_grad():
             near = log_weights(self._logits(current, columns, items), self.xi, self.config.n1)
@@ -199,8 +204,10 @@ class ECoC(Method):
         with torch.set_grad_enabled(bool(reaches_mu)):
             return self.policy.states(batch.history)
 
-    def _columns(self, moves: Transitions) -> Columns:
-        """All items, or a pool: half of it the targets of this step, half drawn from the catalogue."""
+    def _columns(self, moves: Transitions, mu: Tensor, items: Tensor) -> Columns:
+        """All items, those an index finds near, or a pool: half the targets of this step, half from the catalogue."""
+        if self.index is not None:
+            return Columns(self.index.near(mu, items, self.config.candidates), None)
         if self.xi != "pool":
             return Columns(None, None)
         half = self.config.pool // 2
@@ -345,7 +352,8 @@ class ECoC(Method):
             "pool": f"a pool of {config.pool:,} items a step, weighted by the policy",
             "gumbel": f"{config.n1:,} items drawn without replacement",
             "cdf": f"{config.n1:,} items drawn with replacement",
-            "topk": f"the {config.n1:,} items nearest to the policy",
+            "topk": f"the {config.n1:,} items nearest to the policy"
+            + (f", among {config.candidates:,} that an index finds" if self.index is not None else ""),
         }
         return {"loss": self.bc.choice(), "exploration": near[self.xi]}
 
@@ -377,4 +385,6 @@ def _critic(config: ECoCConfig, parts: Parts) -> Critic:
         return SharedCritic(dim, config.critic_grad, **shape)
     if config.critic == "separate":
         return SeparateCritic(parts.make_encoder, dim, **shape)
-    return TowerCritic(parts.make_encoder(feedback=parts.dims.feedback > 0), parts.encoder.init, **shape)
+    dropout = parts.encoder.dropout if config.critic_dropout is None else config.critic_dropout
+    encoder = parts.make_encoder(feedback=parts.dims.feedback > 0, dropout=dropout)
+    return TowerCritic(encoder, parts.encoder.init, **shape)

@@ -27,6 +27,9 @@ class ECoCConfig(ImitationConfig):
         " separate, two encoders on the actor's embeddings (released code)",
     )
     critic_grad: float = Field(1.0, ge=0, le=1, description="shared: share of the critic's gradient that reaches mu")
+    critic_dropout: float | None = Field(
+        None, ge=0, lt=1, description="tower: dropout of its encoder's embeddings; none: as the actor's"
+    )
     heads: Literal[1, 2] | None = Field(None, description="action networks h; none: 2, with separate branches 1")
     hidden: int = Field(64, ge=0, le=4096, description="width inside h; 0: one linear layer")
     dueling: bool = Field(True, description="add a value V(s) of the state alone")
@@ -43,6 +46,9 @@ class ECoCConfig(ImitationConfig):
         256, ge=0, description="states of a step, drawn at random, in which actions are explored; 0: all of them"
     )
     pool: int = Field(256, ge=2, le=1_000_000, description="items in the pool of a step")
+    index_from: int = Field(100_000, ge=1, description="topk: catalogue size from which an approximate index is used")
+    index_every: int = Field(500, ge=1, description="topk: steps between two buildings of the index")
+    candidates: int = Field(20_000, ge=1, description="topk: items of the index that a step looks at")
     kappa: float = Field(0.0, ge=0, description="explore by cosine with this concentration; 0: by inner product")
     reg: Form = Field("weighted", description="form of L_REG")
     reg_weights: Literal["grad", "detach"] = Field("grad", description="whether L_REG's weights carry gradient")

@@ -1,0 +1,352 @@
+"""Contracts of every method in the registry, with every encoder, on a toy that is learned in a moment."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy import (
+    ITEMS,
+    PAIRS,
+    SLOW,
+    TRAINED,
+    UNTRAINED,
+    lines,
+    prepare,
+    steps_of,
+    train,
+    without_times,
+    write_walks,
+)
+
+import ecoc
+from ecoc.batch import History
+from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
+from ecoc.evaluation.evaluate import Bench, Options
+from ecoc.methods import METHODS
+from ecoc.model import Event, Model, load
+from ecoc.run import Run
+from ecoc.schema import PAD
+from ecoc.stopwatch import Stopwatch
+from ecoc.storage import load_checkpoint
+
+CLEAR = 1.1  # how many times popularity's NDCG is clearly above it
+PARTS = {
+    "supervised": {"bc"},
+    "ecoc": {"bc", "td", "reg"},
+    "sqn": {"bc", "td"},
+    "sa2c": {"bc", "td"},
+    "sdac_sr": {"bc", "td", "pi"},
+    "sdac_dc": {"td", "behaviour"},  # and bc or pi, by phase
+    "prl": {"bc"},
+    "neural_lcb": {"fit", "negative", "decay"},
+}
+SEEN = {
+    "ecoc": {"q/logged", "q/explored", "q/policy", "td_error", "mu_norm", "cosine", "support", "lag", "distinct"},
+    "sqn": {"q/logged", "q/policy", "td_error"},
+    "sa2c": {"q/logged", "q/policy", "td_error"},
+    "sdac_sr": {"q/logged", "q/policy", "td_error", "support"},
+    "sdac_dc": {"td_error"},
+    "neural_lcb": {"f/logged"},
+}
+HISTORIES: list[list[Event]] = [
+    ["i1", "i2", "i3"],
+    ["i7"],
+    [("i3", "buy"), "i4"],
+    [f"i{i % ITEMS}" for i in range(40)],
+    ["i5", "i5"],
+    [],
+]
+
+Trained = Callable[[str, str], Run]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("methods")
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Dataset:
+    log = write_walks(folder / "log.csv")
+    return prepare(log, folder / "data", reward="click=1,buy=3", split="per-user:0.8", validation=0.2)
+
+
+@pytest.fixture(scope="module")
+def fifty(folder: Path, data: Dataset) -> Trained:
+    """A run of 50 steps, trained when it is first asked for."""
+    return cache(lambda method, encoder: train(data, folder / f"{method}-{encoder}", method, encoder))
+
+
+@pytest.fixture(scope="module")
+def popular(data: Dataset) -> dict[str, float]:
+    """NDCG@10 of popularity, by split."""
+    found = {split: Bench(data, Options(split)).untrained(12) for split in ("validation", "test")}
+    return {
+        split: next(one.means()["ndcg@10"] for one in judged if one.name == "popular")
+        for split, judged in found.items()
+    }
+
+
+@pytest.fixture(params=TRAINED)
+def method(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=list(product(TRAINED, ("sasrec", "dhcn"))), ids="-".join)
+def run(request: pytest.FixtureRequest, fifty: Trained) -> Run:
+    """Of every method, with an encoder that leaves item vectors alone and one that transforms them."""
+    method, encoder = request.param
+    return fifty(method, "sasrec" if method == "neural_lcb" else encoder)
+
+
+def judged(run: Run, data: Dataset) -> dict[str, float]:
+    result = ecoc.evaluate(run.path, data, untrained=False)
+    return {"validation": run.result()["validation"]["ndcg@10"], "test": result["metrics"]["ndcg@10"]}
+
+
+@pytest.mark.parametrize(("method", "encoder"), PAIRS)
+def test_fifty_steps_end_without_error(fifty: Trained, method: str, encoder: str) -> None:
+    run = fifty(method, encoder)
+    result = run.result()
+    assert result["steps"] == 50
+    assert (result["method"], result["encoder"]) == (method, encoder)
+    assert result["transitions"] > 0
+    assert all(math.isfinite(value) for value in result["validation"].values())
+    assert len(list(steps_of(run))) == 2
+
+
+@pytest.mark.parametrize(("method", "encoder"), PAIRS)
+def test_it_learns_more_than_popularity(
+    fifty: Trained, folder: Path, data: Dataset, popular: dict[str, float], method: str, encoder: str
+) -> None:
+    more = SLOW.get((method, encoder))
+    longer = folder / f"{method}-{encoder}-longer"
+    run = fifty(method, encoder) if more is None else train(data, longer, method, encoder, **more)
+    found = judged(run, data)
+    print(f"{method} {encoder}: {found}, popular {popular}")
+    assert all(found[split] > CLEAR * popular[split] for split in popular), (found, popular)
+
+
+@pytest.mark.parametrize("name", UNTRAINED)
+def test_methods_without_training_need_no_encoder(folder: Path, data: Dataset, name: str) -> None:
+    runs = [train(data, folder / f"{name}-{encoder}", name, encoder) for encoder in ("sasrec", "gru4rec")]
+    results = [run.result() for run in runs]
+    assert [result["steps"] for result in results] == [0, 0]
+    assert [result["encoder"] for result in results] == [None, None]
+    assert results[0]["weights_sha256"] == results[1]["weights_sha256"]
+    assert len(load(runs[0].path).recommend([["i1"]]).items[0]) == 10
+
+
+def test_metrics_hold_every_part_and_diagnostic_as_finite_numbers(run: Run) -> None:
+    method = str(run.result()["method"])
+    for line in steps_of(run):
+        parts = {name.removeprefix("loss/") for name in line if name.startswith("loss/")}
+        assert parts >= PARTS[method]
+        assert set(line) >= SEEN.get(method, set()) | {"norm", "lr", "transitions", "seconds", "epoch"}
+        numbers = {name: value for name, value in line.items() if name != "time"}
+        assert all(type(value) in (int, float) and math.isfinite(value) for value in numbers.values()), numbers
+        assert line["norm"] > 0
+        assert line["seconds"] >= 0
+    first, last = steps_of(run)
+    assert last["loss"] < first["loss"]
+
+
+def test_times_are_shares_of_all_parts_of_a_step(run: Run) -> None:
+    for line in steps_of(run):
+        times = line["time"]
+        assert set(times) >= {"batch", "encode", "loss", "backward", "optimise"}
+        assert all(share >= 0 for share in times.values())
+        assert sum(times.values()) == pytest.approx(1, abs=0.002)
+
+
+def test_diagnostics_of_ecoc_mean_what_they_say(fifty: Trained) -> None:
+    for line in steps_of(fifty("ecoc", "sasrec")):
+        assert -1 <= line["cosine"] <= 1
+        assert 1 <= line["support"] <= ITEMS
+        assert line["lag"] > 0
+        assert 1 <= line["distinct"] <= min(ITEMS, line["states"])
+        assert line["mu_norm"] > 0
+        assert line["td_error"] >= 0
+
+
+@pytest.mark.xfail(reason="Loop._validate saves, which is timed too, inside what is timed as validate", strict=True)
+def test_nothing_is_timed_twice(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the stopwatch says: parts do not nest."""
+    inside: list[str] = []
+    nested: set[tuple[str, ...]] = set()
+
+    @contextmanager
+    def timed(self: Stopwatch, part: str) -> Iterator[None]:
+        inside.append(part)
+        if len(inside) > 1:
+            nested.add(tuple(inside))
+        started = time.perf_counter()
+        yield
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - started
+        inside.pop()
+
+    monkeypatch.setattr(Stopwatch, "__call__", timed)
+    for method in TRAINED:
+        train(data, tmp_path / method, method, train={"max_steps": 4, "validate_every": 2, "log_every": 1})
+    assert nested == set()
+
+
+@pytest.mark.xfail(reason="Loop._note divides the sum of a part by all steps of the line, also those without it")
+def test_a_part_that_begins_or_ends_within_a_line_is_the_mean_of_its_steps(data: Dataset, tmp_path: Path) -> None:
+    plan = {"max_steps": 20, "patience": 0}
+    each = train(data, tmp_path / "each", "sdac_dc", train={**plan, "log_every": 1})
+    together = train(data, tmp_path / "together", "sdac_dc", train={**plan, "log_every": 20})
+    (line,) = steps_of(together)
+    for part in ("bc", "pi", "td", "behaviour"):
+        values = [one[f"loss/{part}"] for one in steps_of(each) if f"loss/{part}" in one]
+        assert line[f"loss/{part}"] == pytest.approx(np.mean(values), rel=1e-6), part
+
+
+def test_a_loaded_model_recommends_known_items_best_first(run: Run) -> None:
+    model = load(run.path)
+    found = model.recommend(HISTORIES, k=10)
+    for items, scores in zip(found.items, found.scores, strict=True):
+        assert len(items) == len(set(items)) == len(scores) == 10
+        assert all(item in model.vocab for item in items)
+        assert all(math.isfinite(score) for score in scores)
+        assert scores == sorted(scores, reverse=True)
+    for values in found.values[:-1]:
+        assert (values is not None) == model.policy.has_critic
+        assert values is None or all(math.isfinite(value) for value in values)
+    assert found.values[-1] is None, "an empty history has no value"
+
+
+def test_a_batch_answers_as_one_by_one(run: Run) -> None:
+    model = load(run.path)
+    together = model.recommend(HISTORIES, k=10)
+    for place, history in enumerate(HISTORIES):
+        alone = model.recommend([history], k=10)
+        assert alone.items[0] == together.items[place]
+        assert alone.scores[0] == pytest.approx(together.scores[place], rel=1e-4, abs=1e-5)
+        assert (alone.values[0] or []) == pytest.approx(together.values[place] or [], rel=1e-4, abs=1e-5)
+
+
+def test_padding_is_never_recommended(run: Run) -> None:
+    """Not even if its rows score higher than all others'."""
+    model = load(run.path)
+    with torch.no_grad():
+        for name, tensor in model.policy.state_dict().items():
+            if len(tensor.shape) > 0 and len(tensor) == ITEMS + 1 and "encoder" not in name:
+                tensor[PAD] = 100 * tensor[1:].abs().amax()
+    for sign in (1, -1):
+        with torch.no_grad():
+            for tensor in model.policy.state_dict().values():
+                if len(tensor.shape) > 0 and len(tensor) == ITEMS + 1:
+                    tensor[PAD] *= sign
+        found = model.recommend(HISTORIES, k=ITEMS + 5)
+        assert [len(set(items)) for items in found.items] == [ITEMS] * len(HISTORIES)
+        assert all(items and "" not in items for items in found.items)
+        with torch.inference_mode():
+            query = model.policy.query(History(torch.tensor([[1, 2], [3, PAD]])))
+            assert model.policy.topk(query, ITEMS)[0].amin() > PAD
+
+
+def test_the_config_of_a_run_gives_the_same_bits_again(
+    fifty: Trained, method: str, data: Dataset, tmp_path: Path
+) -> None:
+    first = fifty(method, "sasrec")
+    torch.manual_seed(time.time_ns() % 2**32)
+    again = ecoc.train(data, tmp_path / "again", config=first.path / "config.toml")
+    assert again.result()["weights_sha256"] == first.result()["weights_sha256"]
+    assert again.result()["validation"] == first.result()["validation"]
+    assert without_times(lines(again)) == without_times(lines(first))
+    assert (again.path / "config.toml").read_text() == (first.path / "config.toml").read_text()
+
+
+def test_another_seed_gives_other_bits(fifty: Trained, method: str, data: Dataset, tmp_path: Path) -> None:
+    other = train(data, tmp_path / "other", method, train={"seed": 1})
+    first = fifty(method, "sasrec")
+    assert other.result()["weights_sha256"] != first.result()["weights_sha256"]
+    assert without_times(lines(other)) != without_times(lines(first))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "ecoc"])
+def test_only_a_policy_with_a_critic_has_a_choice_of_acting(
+    fifty: Trained, folder: Path, data: Dataset, name: str
+) -> None:
+    path = folder / f"{name}-sasrec"
+    model = load(path if path.exists() else train(data, path, name).path)
+    for choice in ({"rank_by": "blend"}, {"rank_by": "rerank"}, {"w": 1.0}, {"m": 5}):
+        with pytest.raises(InputError, match="critic"):
+            model.by(**choice)
+    with pytest.raises(InputError, match="critic"):
+        ecoc.evaluate(model, data, rank_by="blend")
+    assert model.by("policy").recommend(HISTORIES).items == model.recommend(HISTORIES).items
+
+
+@pytest.fixture(scope="module")
+def control(fifty: Trained) -> Model:
+    return load(fifty("ecoc", "sasrec").path)
+
+
+def test_ecoc_acts_by_policy_blend_and_rerank(control: Model) -> None:
+    ways: list[dict[str, Any]] = [
+        {"rank_by": "policy"},
+        {"rank_by": "blend", "w": 30.0},
+        {"rank_by": "rerank", "m": 20},
+    ]
+    lists = [control.by(**way).recommend(HISTORIES).items for way in ways]
+    assert all(a != b for a, b in zip(lists, [*lists[1:], lists[0]], strict=True)), "each in its own way"
+    best = [set(items) for items in control.by("policy").recommend(HISTORIES, k=5).items]
+    assert [set(items) for items in control.by("rerank", m=5).recommend(HISTORIES, k=5).items] == best
+    with pytest.raises(InputError, match="control head"):
+        control.by("control")
+    with pytest.raises(InputError, match="expected policy, blend"):
+        control.by("value")  # type: ignore[arg-type]
+
+
+def kept(run: Path, before: set[str]) -> set[str]:
+    """Evaluations that are new in a run folder."""
+    return {path.stem for path in (run / "evaluations").glob("*.json")} - before
+
+
+def test_evaluations_by_blend_and_by_policy_are_kept_apart(
+    control: Model, data: Dataset, tmp_path: Path, fifty: Trained
+) -> None:
+    run, names = control.run.path, set[str]()
+    for path in (run / "evaluations").glob("*"):
+        path.unlink()
+    ranks = {}
+    for way in (
+        {"rank_by": "policy"},
+        {"rank_by": "blend", "w": 3.0},
+        {"rank_by": "blend", "w": 4.0},
+        {"rank_by": "rerank"},
+    ):
+        result = ecoc.evaluate(control, data, untrained=False, **way)
+        new = kept(run, names)
+        assert len(new) == 1, (way, new)
+        names |= new
+        ranks[result["acting"]] = load_checkpoint(run / "evaluations", new.pop()).tensors["rank"]
+    assert set(ranks) == {"policy", "blend-w3", "blend-w4", "rerank-m20"}
+    assert not torch.equal(ranks["policy"], ranks["blend-w3"])
+
+
+def test_a_blend_without_weight_is_the_policy(control: Model, data: Dataset) -> None:
+    bench = Bench(data, Options("test"))
+    policy = bench.judge("policy", control.by("policy").policy).ranks
+    assert np.array_equal(bench.judge("w 0", control.by("blend", w=0.0).policy).ranks, policy)
+    assert not np.array_equal(bench.judge("w 30", control.by("blend", w=30.0).policy).ranks, policy)
+    assert control.by("blend", w=0.0).recommend(HISTORIES).items == control.by("policy").recommend(HISTORIES).items
