@@ -31,20 +31,24 @@ class Transitions:
             length, place, batch.target.flatten()[place], batch.reward.flatten()[place], done, followed | (done > 0)
         )
 
+    def kept(self) -> Tensor:
+        """Numbers of the transitions whose outcome is known, [N']."""
+        return self.is_whole.nonzero().squeeze(1)
+
     def whole(self) -> "Transitions":
         """Those whose outcome is known: what temporal differences learn from."""
-        kept = self.is_whole.nonzero().squeeze(1)
+        kept = self.kept()
         return Transitions(
             self.length, self.place[kept], self.item[kept], self.reward[kept], self.done[kept], self.is_whole[kept]
         )
 
     def current(self, states: Tensor) -> Tensor:
         """States before the transitions: [B, L, ..] -> [N, ..]."""
-        return states.flatten(0, 1)[self.place]
+        return states.flatten(0, 1).index_select(0, self.place)  # its backward is several times that of indexing
 
     def next(self, states: Tensor) -> Tensor:
         """States after the transitions: [B, L, ..] -> [N, ..]; means nothing where `done`."""
-        return states.flatten(0, 1)[(self.place + 1).clamp(max=states.shape[0] * states.shape[1] - 1)]
+        return states.flatten(0, 1).index_select(0, (self.place + 1).clamp(max=states.shape[0] * states.shape[1] - 1))
 
 
 def lambda_returns(moves: Transitions, ahead: Tensor, own: Tensor, gamma: float, trace: float) -> Tensor:

@@ -50,13 +50,14 @@ def write_walks(path: Path, seed: int = 0) -> Path:
 
 
 def write_random(path: Path, seed: int = 0) -> Path:
-    """Sequences of 1..19 random events over the same stretch of time, with three kinds of feedback."""
+    """Sequences of 1..19 random events, each in a stretch of time of its own, with three kinds of feedback."""
     draw = random.Random(seed)
     with path.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["user", "item", "ts", "event"])
         for user in range(USERS):
-            for time in sorted(draw.sample(range(1000), draw.randint(1, 19))):
+            start = draw.randrange(600)
+            for time in sorted(draw.sample(range(start, start + 400), draw.randint(1, 19))):
                 event = draw.choice(["click", "click", "buy", "refund"])
                 writer.writerow([f"u{user}", f"i{draw.randrange(ITEMS)}", time, event])
     return path
@@ -76,7 +77,7 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def train(data: Dataset, out: Path, method: str, encoder: str = "sasrec", **sections: Any) -> Run:
+def train(data: Dataset, out: Path, method: str, encoder: str = "sasrec", /, **sections: Any) -> Run:
     own = {"encoder": ENCODER_SETTINGS.get(encoder, {})}
     return ecoc.train(data, out, method=method, encoder=encoder, settings=merged(SETTINGS, own, sections))
 

@@ -138,7 +138,7 @@ def test_output_cut_off_by_a_reader_is_no_error(ecoc_command: Path, tmp_path: Pa
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("pages", [("README.md",), ("docs/train.md", "docs/evaluate.md")])
+@pytest.mark.parametrize("pages", [("README.md",), ("docs/train.md", "docs/evaluate.md"), ("docs/method.md",)])
 def test_every_command_of_the_documents_works(pages: tuple[str, ...], ecoc_command: Path, tmp_path: Path) -> None:
     text = "\n".join((ROOT / page).read_text() for page in pages)
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)

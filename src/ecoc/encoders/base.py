@@ -85,9 +85,11 @@ class Encoder(nn.Module, ABC):
 
     def imitate(self, items: Tensor, batch: Batch) -> Imitation:
         """States and the items to predict from them: by default, each position predicts its successor."""
-        wanted = batch.target != PAD
         states = self(self.embed(items, batch.history), batch.history)
-        return Imitation(states[wanted], batch.target[wanted], everywhere=states)
+        wanted = (batch.target != PAD).flatten().nonzero().squeeze(1)
+        return Imitation(
+            states.flatten(0, 1).index_select(0, wanted), batch.target.flatten()[wanted], everywhere=states
+        )
 
     def learn(self, sessions: Sessions) -> None:
         """Take fixed statistics of the training sequences into buffers, before the first step."""

@@ -74,7 +74,7 @@ class Scene:
         """State vectors [S, n, d] and advantages of the logged items [J, n], where columns are explored."""
         if self.some is None:
             return self.nu, self.advantage
-        return self.nu[:, self.some], self.advantage[:, self.some]
+        return self.nu.index_select(1, self.some), self.advantage.index_select(1, self.some)
 
     def logged(self) -> Tensor:
         """The logged items of the states explored, [n]."""
@@ -159,7 +159,7 @@ class ECoC(Method):
         with self.clock("target"), torch.no_grad():
             aim = self._aim(batch, mu, scene)  # [N']
         with self.clock("critic"):
-            q = (self.policy.critic.value(scene.nu) + scene.advantage)[:, scene.moves.is_whole]  # [J, N']
+            q = (self.policy.critic.value(scene.nu) + scene.advantage).index_select(1, scene.moves.kept())  # [J, N']
             parts["td"] = (q - aim).square().sum(0).mean() if len(aim) else q.sum()
         with self.clock("control"):
             parts |= self._control(scene)
@@ -179,7 +179,7 @@ class ECoC(Method):
         actions = critic.actions(columns.rows(table, sparse=self._sparse))
         advantage = q_of(nu, self._logged(moves.item, actions, columns, table))
         some = self._some(len(moves.item))
-        current = current if some is None else current[some]
+        current = current if some is None else current.index_select(0, some)
         with torch.no_grad():
             near = log_weights(self._logits(current, columns, items), self.xi, self.config.n1)
         return Scene(moves, columns, items, nu, advantage, some, current, actions, near)
@@ -218,7 +218,7 @@ class ECoC(Method):
     def _logged(self, items: Tensor, actions: Tensor, columns: Columns, table: Tensor) -> Tensor:
         """Action vectors of the logged items, [A, N, d]."""
         if columns.items is None:
-            return actions[:, items - (PAD + 1)]
+            return actions.index_select(1, items - (PAD + 1))
         return self.policy.critic.actions(embedding(items, table, sparse=self._sparse))
 
     def _logits(self, mu: Tensor, columns: Columns, items: Tensor) -> Tensor:

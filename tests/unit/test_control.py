@@ -1,0 +1,363 @@
+"""ControlPolicy: ways to act against scores computed item by item."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ecoc.batch import Dims, History
+from ecoc.control import ControlPolicy
+from ecoc.encoders import ENCODERS
+from ecoc.errors import InputError
+from ecoc.methods import Parts
+from ecoc.methods.ecoc import ECoC
+from ecoc.policy import RankBy
+from ecoc.schema import PAD
+from ecoc.targets import Targets
+
+Floats = NDArray[np.float64]
+ITEMS, DIM, LENGTH = 30, 5, 4
+KINDS: list[dict[str, Any]] = [
+    {"critic": "tower", "heads": 2},
+    {"critic": "tower", "heads": 1, "dueling": False},
+    {"critic": "shared", "heads": 2},
+    {"critic": "separate", "heads": 1},
+    {"critic": "separate", "heads": 2},
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def name(kind: dict[str, Any]) -> str:
+    return f"{kind['critic']}-{kind['heads']}"
+
+
+def make(items: int = ITEMS, seed: int = 0, **chosen: object) -> ControlPolicy:
+    """At rest, in float64, with charges; padding's row would be everyone's favourite."""
+    kind, dims = ENCODERS["gru4rec"], Dims(items)
+    config = kind.Config.build({"dim": DIM, "length": LENGTH, "init": 0.8, "hidden": 6, "head": 0, "dropout": 0.3})
+    told = {"hidden": 8, "dueling": True, "dc": 0.0, "control": 0.5, "rank_by": "blend", "w": 3.0, "m": 6} | chosen
+    torch.manual_seed(seed)
+    parts = Parts(dims, config, lambda **changes: kind(config.model_copy(update=changes), dims))
+    policy = ECoC(ECoC.Config.build(told), parts).policy.double()
+    with torch.no_grad():
+        policy.cost[1:].uniform_(0, 0.3)
+        policy.table[PAD] = 50.0
+        for weight in policy.critic.h.parameters():
+            weight.normal_()
+    policy.train(False)
+    return policy
+
+
+def histories(rows: int = 7, seed: int = 1, items: int = ITEMS) -> History:
+    draw = torch.Generator().manual_seed(seed)
+    inside = torch.arange(LENGTH) < torch.randint(1, LENGTH + 1, (rows, 1), generator=draw)
+    return History(torch.randint(1, items + 1, (rows, LENGTH), generator=draw) * inside)
+
+
+class Hand:
+    """What the policy should know of some histories, row by row: mu . M_i, V, and nu_j . h_j(i)."""
+
+    @torch.no_grad()
+    def __init__(self, policy: ControlPolicy, history: History) -> None:
+        critic, table = policy.critic, policy.critic.table(policy)
+        mu = policy.encoder.last(policy.encoder.embed(policy.table, history), history)
+        nu = critic.last(policy, history, mu).numpy()
+        h = critic.h(table / table.norm(dim=1, keepdim=True)).numpy()
+        self.logits: Floats = mu.numpy() @ policy.table.detach().numpy().T  # [B, V]
+        self.q: Floats = np.stack(
+            [nu[j % len(nu)] @ h[j % len(h)].T for j in range(max(len(nu), len(h)))]
+        )  # [J, B, V], without V(s)
+        self.worth: Floats = np.zeros(len(mu))
+        if critic.dueling:
+            self.worth = critic.worth(torch.from_numpy(nu.mean(0))).numpy()[:, 0]
+        self.cost: Floats = policy.cost.numpy()
+
+    def blend(self, w: float) -> Floats:
+        return np.asarray(self.logits + w * (self.q.mean(0) - self.cost))
+
+    def listed(self, row: int, m: int, left: set[int]) -> list[int]:
+        """All candidates: the actor's best m in the order of min_j Q, then the rest in the actor's."""
+        order = sorted(left, key=lambda i: -self.logits[row, i])
+        return sorted(order[:m], key=lambda i: -self.q[:, row, i].min()) + order[m:]
+
+
+def best(scores: Floats) -> list[list[int]]:
+    """Items of each row by score, padding left out."""
+    return [sorted(range(1, len(row)), key=lambda i, row=row: -row[i]) for row in scores]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name)
+@pytest.mark.parametrize("w", [0.0, 0.7, 25.0])
+@torch.no_grad()
+def test_the_blend_is_one_product_of_actor_value_and_charge(kind: dict[str, Any], w: float) -> None:
+    policy, history = make(**kind).by("blend", w=w), histories()
+    query, hand = policy.query(history), Hand(policy, history)
+    expected = hand.blend(w)
+    np.testing.assert_allclose(policy.scores(query, 1, ITEMS + 1).numpy(), expected[:, 1:], rtol=1e-9, atol=1e-9)
+    found, slack = policy.scores_of(query, torch.arange(1, ITEMS + 1).expand(7, -1))
+    np.testing.assert_allclose(found.numpy(), expected[:, 1:], rtol=1e-9, atol=1e-9)
+    assert (slack > 0).all()
+    assert policy.topk(query, ITEMS + 5)[0].tolist() == best(expected)
+    target = torch.arange(1, 8)
+    ranks = [row.index(int(item)) + 1.0 for row, item in zip(best(expected), target, strict=True)]
+    assert policy.ranks(query, target).tolist() == ranks
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name)
+@torch.no_grad()
+def test_without_weight_the_blend_is_the_actor(kind: dict[str, Any]) -> None:
+    policy, history = make(**kind), histories(40)
+    blend, actor = policy.by("blend", w=0.0), policy.by("policy")
+    target = torch.randint(1, ITEMS + 1, (40,), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(blend.topk(blend.query(history), 9)[0], actor.topk(actor.query(history), 9)[0])
+    assert torch.equal(blend.ranks(blend.query(history), target), actor.ranks(actor.query(history), target))
+    hand = Hand(policy, history)
+    assert actor.topk(actor.query(history), ITEMS)[0].tolist() == best(hand.logits)
+    assert best(hand.blend(3.0)) != best(hand.logits)  # or nothing was shown
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name)
+@pytest.mark.parametrize("rank_by", ["blend", "rerank"])
+@torch.no_grad()
+def test_values_are_the_states_worth_and_the_mean_of_the_critics(kind: dict[str, Any], rank_by: RankBy) -> None:
+    policy, history = make(**kind).by(rank_by), histories()
+    items = torch.randint(1, ITEMS + 1, (7, 4), generator=torch.Generator().manual_seed(2))
+    found, hand = policy.values(policy.query(history), items), Hand(policy, history)
+    assert found is not None
+    expected = hand.worth[:, None] + np.take_along_axis(hand.q.mean(0), items.numpy(), 1)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-9)
+    assert hand.worth.any() == kind.get("dueling", True)
+
+
+@pytest.mark.parametrize("rank_by", ["policy", "control"])
+@torch.no_grad()
+def test_the_actor_alone_knows_no_values(rank_by: RankBy) -> None:
+    policy = make().by(rank_by)
+    query = policy.query(histories())
+    assert query.shape == (7, DIM)
+    assert policy.values(query, torch.ones(7, 1, dtype=torch.int64)) is None
+
+
+@torch.no_grad()
+def test_control_turns_the_query_over_unchanged_items() -> None:
+    policy, history = make(), histories()
+    view = policy.by("control")
+    assert policy.head is not None
+    mu = policy.by("policy").query(history)
+    expected = ((mu + policy.head(mu)) @ policy.table.T).numpy()
+    assert view.topk(view.query(history), ITEMS)[0].tolist() == best(expected)
+    assert torch.equal(view.catalogue(), policy.table)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name)
+@pytest.mark.parametrize(("m", "k"), [(1, 5), (6, 4), (6, 6), (6, 11), (ITEMS + 9, ITEMS + 9)])
+@torch.no_grad()
+def test_reranking_orders_the_actors_best_by_the_least_value(kind: dict[str, Any], m: int, k: int) -> None:
+    policy, history = make(**kind).by("rerank", m=m), histories()
+    hand, every = Hand(policy, history), set(range(1, ITEMS + 1))
+    items, scores = policy.topk(policy.query(history), k)
+    assert items.tolist() == [hand.listed(row, m, every)[:k] for row in range(7)]
+    np.testing.assert_allclose(scores.numpy(), np.take_along_axis(hand.logits, items.numpy(), 1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+@torch.no_grad()
+def test_reranking_leaves_out_what_it_is_told(is_short: bool) -> None:
+    policy, history = make().by("rerank", m=6), histories()
+    hand, query, draw = Hand(policy, history), policy.query(history), torch.Generator().manual_seed(4)
+    only = torch.tensor([3, 7, 9, 2, 20, PAD] if is_short else [*range(1, ITEMS, 2), PAD])
+    exclude = torch.randint(0, ITEMS + 1, (7, 8), generator=draw)  # PAD among them
+    items, _ = policy.topk(query, 9, exclude=exclude, only=only)
+    assert (exclude == PAD).any()
+    for row in range(7):
+        left = set(only.tolist()) - set(exclude[row].tolist()) - {PAD}
+        expected = hand.listed(row, 6, left)[:9]
+        found = items[row].tolist()
+        assert found[: len(expected)] == expected
+        assert set(found[len(expected) :]) <= {PAD}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 999), st.integers(1, 12), st.integers(0, 6), st.sampled_from(KINDS))
+@torch.no_grad()
+def test_ranks_are_places_in_the_list(seed: int, m: int, excluded: int, kind: dict[str, Any]) -> None:
+    policy, history = make(items=12, seed=seed, **kind).by("rerank", m=m), histories(6, seed, items=12)
+    draw, query = torch.Generator().manual_seed(seed), policy.query(history)
+    exclude = torch.randint(0, 13, (6, excluded), generator=draw)
+    hand = Hand(policy, history)
+    listed, _ = policy.topk(query, 12, exclude=exclude)
+    for item in range(1, 13):
+        ranks = policy.ranks(query, torch.full((6,), item), exclude)
+        for row in range(6):
+            order = hand.listed(row, m, set(range(1, 13)) - set(exclude[row].tolist()))
+            assert [other for other in listed[row].tolist() if other != PAD] == order
+            assert ranks[row].item() == (order.index(item) + 1.0 if item in order else math.inf)
+
+
+@pytest.mark.parametrize("rank_by", ["policy", "blend", "rerank", "control"])
+@torch.no_grad()
+def test_padding_is_never_listed(rank_by: RankBy) -> None:
+    policy = make().by(rank_by)
+    items, scores = policy.topk(policy.query(histories()), ITEMS + 3)
+    assert items.shape == (7, ITEMS)
+    assert (items != PAD).all()
+    assert scores.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("given_", "word"),
+    [
+        ({"rank_by": "value"}, "rank_by 'value'"),
+        ({"w": -0.1}, "w -0.1"),
+        ({"w": math.nan}, "w nan"),
+        ({"w": 2e6}, "w 2000000"),
+        ({"m": 0}, "m 0"),
+        ({"m": -3}, "m -3"),
+    ],
+)
+def test_ways_that_are_none_are_refused(given_: dict[str, Any], word: str) -> None:
+    with pytest.raises(InputError, match=word):
+        make().by(**given_)
+
+
+def test_acting_by_control_needs_a_head() -> None:
+    with pytest.raises(InputError, match="control"):
+        make(control=0.0).by("control")
+
+
+@torch.no_grad()
+def test_views_share_weights_and_leave_the_policy_as_it_is() -> None:
+    policy, history = make(w=3.0, m=6), histories()
+    before = policy.topk(policy.query(history), 5)[0]
+    view = policy.by("rerank", w=9.0, m=2)
+    assert (view.rank_by, view.w, view.m, view.acting) == ("rerank", 9.0, 2, "rerank-m2")
+    assert (policy.rank_by, policy.w, policy.m, policy.acting) == ("blend", 3.0, 6, "blend-w3")
+    assert view.by("blend").acting == "blend-w9"
+    assert policy.by() is not policy
+    assert policy.by(w=0.0).w == 0.0
+    assert view.table is policy.table
+    assert view.cost is policy.cost
+    assert torch.equal(policy.topk(policy.query(history), 5)[0], before)
+    heavy = policy.by(w=300.0)
+    assert not torch.equal(heavy.topk(heavy.query(history), 5)[0], before)
+    policy.train()
+    policy.table.normal_()
+    policy.train(False)
+    view.train(False)
+    hand = Hand(policy, history)
+    for row, items in enumerate(view.topk(view.query(history), 5)[0].tolist()):
+        assert items == hand.listed(row, 2, set(range(1, ITEMS + 1)))[:5]
+    assert policy.has_critic
+
+
+@pytest.mark.parametrize("rank_by", ["blend", "rerank"])
+@torch.no_grad()
+def test_what_is_derived_from_weights_is_dropped_when_they_may_change(rank_by: RankBy) -> None:
+    policy, history = make(rank_by=rank_by), histories()
+    policy.topk(policy.query(history), 5)
+    assert policy._rest
+    assert policy._actions() is policy._actions()  # at rest it is kept
+    kept = policy._actions().clone()
+    policy.train()
+    assert not policy._rest
+    for weight in policy.parameters():
+        weight.add_(torch.randn_like(weight))
+    assert not torch.equal(policy._actions(), kept)
+    assert not policy._rest  # nothing is kept while training
+    policy.train(False)
+    hand = Hand(policy, history)
+    items = policy.topk(policy.query(history), ITEMS)[0].tolist()
+    every = set(range(1, ITEMS + 1))
+    expected = best(hand.blend(3.0)) if rank_by == "blend" else [hand.listed(row, 6, every) for row in range(7)]
+    assert items == expected
+
+
+@torch.no_grad()
+def test_a_lagged_copy_does_not_answer_from_old_weights() -> None:
+    policy, history = make(), histories()
+    targets = Targets(policy, tau=1.0)
+    targets.copy.topk(targets.copy.query(history), 5)
+    for weight in policy.parameters():
+        weight.add_(torch.randn_like(weight))
+    targets.update(0)
+    policy.train(False)
+    found = targets.copy.topk(targets.copy.query(history), ITEMS)[0]
+    assert found.tolist() == best(Hand(policy, history).blend(3.0))
+
+
+def crowded(items: int, lead: float) -> tuple[ControlPolicy, Tensor]:
+    """Lists that an item heads by up to `lead` logits, for queries with one product each."""
+    policy = make(items=items, critic="shared", heads=2, w=2.0)
+    with torch.no_grad():
+        policy.table[7] += lead * torch.ones(DIM)
+        policy.table[PAD] = 0.0
+        query = policy.query(histories(200, items=items))
+        query[:, :DIM] = query[:, :DIM].abs()
+    return policy, query
+
+
+def shares(policy: ControlPolicy, query: Tensor) -> Tensor:
+    """Share of the lists of ten that each item is in."""
+    items, _ = policy.topk(query, 10)
+    return torch.bincount(items.flatten(), minlength=policy.items + 1) / len(query)
+
+
+@pytest.mark.parametrize(("items", "share", "cap"), [(60, 0.5, 0.5), (60, 0.1, 1 / 3), (150, 0.2, 0.2)])
+@torch.no_grad()
+def test_the_guard_lets_no_item_crowd_the_lists(items: int, share: float, cap: float) -> None:
+    """To within a tenth: charges approach what is needed. No list can be flatter than the catalogue is wide."""
+    policy, query = crowded(items, lead=1.0)
+    policy.cost.zero_()
+    policy.train(False)
+    before = shares(policy, query)
+    assert before.max() > 1.3 * cap
+    policy.spread(query, share)
+    after = shares(policy, query)
+    assert after.max() <= 1.1 * cap
+    assert (policy.cost >= 0).all()
+    assert policy.cost[PAD] == 0
+    assert policy.cost[7] > 0
+    assert (policy.cost[1:] == 0).any()  # not everything is charged
+    np.testing.assert_allclose(policy.catalogue()[:, -1].numpy(), -policy.cost.numpy())  # and lists see it at once
+
+
+@torch.no_grad()
+def test_the_guard_charges_nothing_where_it_is_not_needed() -> None:
+    policy, query = crowded(60, lead=1.0)
+    policy.spread(query, 1.0)
+    assert not policy.cost.any()
+    policy.cost.fill_(1.0)
+    policy.spread(query, float(shares(policy.by(w=0.0), query).max()))
+    flat = make(items=60, w=0.01)
+    even = flat.query(histories(200, items=60))
+    flat.cost.zero_()
+    flat.train(False)
+    most = float(shares(flat, even).max())
+    assert most < 1
+    flat.spread(even, most)
+    assert not flat.cost.any()
+
+
+@torch.no_grad()
+def test_the_guard_has_no_say_without_the_critic() -> None:
+    policy, query = crowded(60, lead=1.0)
+    policy.w = 0.0
+    before = policy.by("policy").topk(query[:, :DIM], 10)[0]
+    policy.spread(query, 0.2)
+    assert not policy.cost.any()
+    assert torch.equal(policy.topk(query, 10)[0], before)
+    assert not make().by("blend").spread(query[:0], 0.2)
