@@ -38,11 +38,11 @@ class ActionNet(nn.Module):
 
     def forward(self, unit: Tensor, *, frozen: bool = False) -> Tensor:
         """`frozen`: gradients reach the action, not h."""
-        x = unit
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = x.relu() if layer else x
-            x = x @ (weight.detach() if frozen else weight) + (bias.detach() if frozen else bias)
-        return x
+        weights, biases = ([p.detach() if frozen else p for p in group] for group in (self.weights, self.biases))
+        # the first layer of all heads is one product; the second has inputs of its own for each head
+        first = unit @ weights[0].transpose(0, 1).flatten(1) + biases[0].flatten()  # [K, J width]
+        x = first.unflatten(1, (len(weights[0]), -1)).transpose(0, 1)  # [J, K, width]
+        return x if len(weights) == 1 else torch.baddbmm(biases[1], x.relu(), weights[1])
 
 
 class Critic(nn.Module, ABC):
@@ -104,6 +104,8 @@ def q_of(states: Tensor, actions: Tensor) -> Tensor:
 
 def q_all(states: Tensor, actions: Tensor) -> Tensor:
     """Advantages of every action in every state: [S, N, d], [A, K, d] -> [J, N, K]."""
+    if len(states) == 1:  # one product for all heads
+        return (states[0] @ actions.flatten(0, 1).T).view(-1, *actions.shape[:2]).transpose(0, 1)
     return states @ actions.mT
 
 

@@ -61,16 +61,14 @@ def lambda_returns(moves: Transitions, ahead: Tensor, own: Tensor, gamma: float,
     one_step = moves.reward + gamma * (1 - moves.done) * ahead  # [N]
     if not trace or not len(one_step):
         return one_step
-    length = moves.length
-    rows, place = torch.unique(moves.place // length, return_inverse=True)
-    column = moves.place % length
-    surprise = one_step.new_zeros(len(rows), length).index_put_((place, column), one_step - own)  # [B, L]
-    linked = torch.zeros(len(rows), length + 1, dtype=torch.bool)  # whether a transition goes on where the last ended
-    follows = (moves.place[1:] == moves.place[:-1] + 1) & (place[1:] == place[:-1]) & (moves.done[:-1] == 0)
-    linked[place[1:], column[1:]] = follows
-    segment = (~linked[:, :-1]).cumsum(1)  # [B, L]
+    length, place = moves.length, moves.place
+    rows = int(place[-1]) // length + 1  # places ascend
+    surprise = one_step.new_zeros(rows * length).index_copy_(0, place, one_step - own).view(rows, length)
+    follows = (place[1:] == place[:-1] + 1) & (moves.done[:-1] == 0)  # goes on where the one before ended
+    linked = torch.zeros(rows * length, dtype=torch.bool).index_copy_(0, place[1:], follows).view(rows, length)
+    segment = (~linked).cumsum(1)  # [B, L]; a row begins a segment of its own in any case
     steps = torch.arange(length)
     gap = steps[None, :] - steps[:, None]  # [L, L]; columns after rows
     decay = torch.where(gap > 0, (gamma * trace) ** gap.clamp(min=0).to(one_step.dtype), 0.0)
     weight = decay * (segment[:, :, None] == segment[:, None, :])  # [B, L, L]
-    return one_step + (weight @ surprise[..., None]).squeeze(2)[place, column]
+    return one_step + (weight @ surprise[..., None]).flatten()[place]

@@ -234,7 +234,9 @@ def test_methods_that_look_ahead_say_so() -> None:
 def cut(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Of every sequence two events are training, and more follow: a batch of one holds one transition without s'."""
     folder = tmp_path_factory.mktemp("cut")
-    return prepare(write_walks(folder / "log.csv"), folder / "data", split="per-user:0.125", validation=0.0)
+    return prepare(
+        write_walks(folder / "log.csv"), folder / "data", reward=REWARD, split="per-user:0.125", validation=0.0
+    )
 
 
 SETTINGS: dict[str, dict[str, Any]] = {name: {} for name in TRAINED} | {

@@ -300,13 +300,15 @@ def test_a_lagged_copy_does_not_answer_from_old_weights() -> None:
 
 
 def crowded(items: int, lead: float) -> tuple[ControlPolicy, Tensor]:
-    """Lists that an item heads by up to `lead` logits, for queries with one product each."""
+    """Queries for all of which item 7 is `lead` logits better than it would be."""
     policy = make(items=items, critic="shared", heads=2, w=2.0)
     with torch.no_grad():
-        policy.table[7] += lead * torch.ones(DIM)
-        policy.table[PAD] = 0.0
         query = policy.query(histories(200, items=items))
-        query[:, :DIM] = query[:, :DIM].abs()
+        query[:, 0] = 1.0
+        policy.table[:, 0] = 0.0
+        policy.table[7, 0] = lead
+        policy.cost.zero_()
+    policy.train(False)
     return policy, query
 
 
@@ -316,15 +318,24 @@ def shares(policy: ControlPolicy, query: Tensor) -> Tensor:
     return torch.bincount(items.flatten(), minlength=policy.items + 1) / len(query)
 
 
-@pytest.mark.parametrize(("items", "share", "cap"), [(60, 0.5, 0.5), (60, 0.1, 1 / 3), (150, 0.2, 0.2)])
+WEAK = pytest.mark.xfail(strict=True, reason="twelve rounds of half a logit cannot undo a lead of more than a few")
+
+
+@pytest.mark.parametrize(
+    ("items", "share", "cap", "lead"),
+    [
+        (60, 0.5, 0.5, 6.5),
+        (150, 0.2, 0.2, 2.0),
+        pytest.param(60, 0.1, 1 / 3, 6.0, marks=WEAK),
+        pytest.param(150, 0.2, 0.2, 8.0, marks=WEAK),
+        pytest.param(60, 0.5, 0.5, 30.0, marks=WEAK),
+    ],
+)
 @torch.no_grad()
-def test_the_guard_lets_no_item_crowd_the_lists(items: int, share: float, cap: float) -> None:
+def test_the_guard_lets_no_item_crowd_the_lists(items: int, share: float, cap: float, lead: float) -> None:
     """To within a tenth: charges approach what is needed. No list can be flatter than the catalogue is wide."""
-    policy, query = crowded(items, lead=1.0)
-    policy.cost.zero_()
-    policy.train(False)
-    before = shares(policy, query)
-    assert before.max() > 1.3 * cap
+    policy, query = crowded(items, lead)
+    assert shares(policy, query).max() > 1.3 * cap
     policy.spread(query, share)
     after = shares(policy, query)
     assert after.max() <= 1.1 * cap
@@ -337,11 +348,10 @@ def test_the_guard_lets_no_item_crowd_the_lists(items: int, share: float, cap: f
 
 @torch.no_grad()
 def test_the_guard_charges_nothing_where_it_is_not_needed() -> None:
-    policy, query = crowded(60, lead=1.0)
+    policy, query = crowded(60, lead=2.0)
+    policy.cost.fill_(1.0)  # of an earlier time
     policy.spread(query, 1.0)
     assert not policy.cost.any()
-    policy.cost.fill_(1.0)
-    policy.spread(query, float(shares(policy.by(w=0.0), query).max()))
     flat = make(items=60, w=0.01)
     even = flat.query(histories(200, items=60))
     flat.cost.zero_()
@@ -354,10 +364,12 @@ def test_the_guard_charges_nothing_where_it_is_not_needed() -> None:
 
 @torch.no_grad()
 def test_the_guard_has_no_say_without_the_critic() -> None:
-    policy, query = crowded(60, lead=1.0)
+    policy, query = crowded(60, lead=2.0)
     policy.w = 0.0
     before = policy.by("policy").topk(query[:, :DIM], 10)[0]
     policy.spread(query, 0.2)
     assert not policy.cost.any()
     assert torch.equal(policy.topk(query, 10)[0], before)
-    assert not make().by("blend").spread(query[:0], 0.2)
+    policy.w = 2.0
+    policy.spread(query[:0], 0.2)
+    assert not policy.cost.any()

@@ -46,9 +46,17 @@ class Columns:
     items: Tensor | None  # [K]; none: the whole catalogue, PAD left out
     correction: Tensor | None  # [K]; added to logits, for a pool that was not drawn evenly
 
-    def rows(self, table: Tensor, *, sparse: bool = False) -> Tensor:
+    def rows(self, table: Tensor) -> Tensor:
         """Their rows of a table, [K, d]."""
-        return table[PAD + 1 :] if self.items is None else embedding(self.items, table, sparse=sparse)
+        return table[PAD + 1 :] if self.items is None else embedding(self.items, table)
+
+    def actions(self, critic: Critic, table: Tensor, logged: Tensor, *, sparse: bool = False) -> tuple[Tensor, Tensor]:
+        """Action vectors of the columns [A, K, d] and of the logged items [A, N, d], by one pass of h."""
+        if self.items is None:
+            found = critic.actions(table[PAD + 1 :])
+            return found, found.index_select(1, logged - (PAD + 1))
+        found = critic.actions(embedding(torch.cat([self.items, logged]), table, sparse=sparse))
+        return found[:, : len(self.items)], found[:, len(self.items) :]
 
     def corrected(self, logits: Tensor) -> Tensor:
         """Logits as if every item had been as likely to be a column."""
@@ -176,8 +184,8 @@ class ECoC(Method):
         current = moves.current(mu)
         columns = self._columns(moves, current, items)
         table = critic.table(self.policy)
-        actions = critic.actions(columns.rows(table, sparse=self._sparse))
-        advantage = q_of(nu, self._logged(moves.item, actions, columns, table))
+        actions, logged = columns.actions(critic, table, moves.item, sparse=self._sparse)
+        advantage = q_of(nu, logged)
         some = self._some(len(moves.item))
         current = current if some is None else current.index_select(0, some)
         with torch.no_grad():
@@ -215,12 +223,6 @@ class ECoC(Method):
         pool = sample_pool(chosen, self.bc.frequency, self.config.pool - half, in_batch=True)
         return Columns(pool.items, pool.correction)
 
-    def _logged(self, items: Tensor, actions: Tensor, columns: Columns, table: Tensor) -> Tensor:
-        """Action vectors of the logged items, [A, N, d]."""
-        if columns.items is None:
-            return actions.index_select(1, items - (PAD + 1))
-        return self.policy.critic.actions(embedding(items, table, sparse=self._sparse))
-
     def _logits(self, mu: Tensor, columns: Columns, items: Tensor) -> Tensor:
         """The policy's logits of the columns, [N, K]."""
         rows = columns.rows(items)
@@ -242,10 +244,9 @@ class ECoC(Method):
         if self.xi == "topk":
             near = log_weights(logits, "topk", config.n1)
             logits = logits if near is None else logits + near
-        value = critic.value(ahead) + self._value_ahead(logits, ahead, critic.actions(scene.columns.rows(table)))
-        own = torch.zeros_like(value)
-        if config.trace:
-            own = critic.value(here) + q_of(here, critic.actions(table[moves.item])).amin(0)
+        actions, logged = scene.columns.actions(critic, table, moves.item)
+        value = critic.value(ahead) + self._value_ahead(logits, ahead, actions)
+        own = critic.value(here) + q_of(here, logged).amin(0) if config.trace else torch.zeros_like(value)
         return lambda_returns(moves, value, own, config.gamma, config.trace)
 
     def _value_ahead(self, logits: Tensor, states: Tensor, actions: Tensor) -> Tensor:
