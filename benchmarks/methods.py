@@ -153,11 +153,20 @@ def rate(step: Callable[[], int], steps: int) -> float:
     return best
 
 
-PAPER = {"critic": "shared", "dc": 1.0, "alpha": 5.0, "gamma": 0.5, "trace": 0.0, "dueling": False, "hidden": 256}
+PAPER = {
+    "critic": "shared",
+    "dc": 1.0,
+    "alpha": 5.0,
+    "gamma": 0.5,
+    "trace": 0.0,
+    "dueling": False,
+    "hidden": 256,
+    "next_from": "target",
+}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "supervised, shared negatives": {"name": "supervised", "loss": "sampled"},
     "supervised, full softmax": {"name": "supervised", "loss": "full"},
-    "ECoC default, pooled xi": {"name": "ecoc", "loss": "sampled", "xi": "pool", "pool": 256},
+    "ECoC default, pooled xi": {"name": "ecoc", "loss": "sampled", "xi": "pool"},
     "ECoC default, exact xi": {"name": "ecoc", "loss": "full", "xi": "gumbel", "n1": N1, "backup": "sample"},
     "ECoC paper, pooled xi": {"name": "ecoc", "loss": "sampled", "xi": "pool", "backup": "sample", **PAPER},
     "ECoC paper, exact xi": {"name": "ecoc", "loss": "full", "xi": "gumbel", "n1": N1, "backup": "sample", **PAPER},

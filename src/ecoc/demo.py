@@ -20,7 +20,7 @@ from ecoc.training.start import train
 from ecoc.watch import Watcher
 from ecoc.world import POLICIES, Market, evaluate
 
-_EPOCHS = 12
+_EPOCHS = 8
 _TAU = 0.02
 _WEIGHTS = (0.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _CURVE_USERS = 1000

@@ -13,7 +13,8 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from ecoc.methods import METHODS, Method
 from ecoc.model import build_method
 from ecoc.run import RunConfig
 from ecoc.schema import PAD
+from ecoc.training.loop import Loop, State
 from ecoc.training.optimiser import Optimiser
 
 GOLDEN = Path(__file__).with_name("golden_traces.json")
@@ -140,7 +142,7 @@ def sessions() -> Sessions:
 
 
 def batch_of(step: int) -> Batch:
-    """Rows of different lengths: sequences that end, windows that are cut off, a first target that is left out."""
+    """Rows of different lengths: sequences and an episode that end, windows cut off, a first target left out."""
     random = np.random.default_rng([11, step])
     size = np.array([LENGTH, LENGTH, LENGTH - 1, 5, 2, 1])
     inside = np.arange(LENGTH) < size[:, None]
@@ -148,6 +150,7 @@ def batch_of(step: int) -> Batch:
     wanted = inside & ~((np.arange(ROWS) == 1)[:, None] & (np.arange(LENGTH) == 0))
     is_last = np.arange(LENGTH) == size[:, None] - 1
     done = wanted & is_last & (np.arange(ROWS) % 2 == 0)[:, None]
+    done[0, 3] = True
     reward = np.where(wanted, random.uniform(-0.2, 1, inside.shape), 0)
     returns = np.cumsum(reward[:, ::-1], 1)[:, ::-1]
     before = np.arange(LENGTH) + random.integers(1, 4, (ROWS, 1))
@@ -183,13 +186,12 @@ def trace(case: str) -> Trace:
     optimiser = Optimiser(method, betas=BETAS, decay=0.0, sparse=set(), decays=method.decays, tower=method.tower)
     found = []
     for step in range(STEPS):
-        method.phase = max(n for n, phase in enumerate(method.phases) if round(phase.start * STEPS) <= step)
-        if method.phase and step == SWITCH:
-            optimiser.reset()
+        loop = SimpleNamespace(method=method, optimiser=optimiser, steps=STEPS, state=State(step=step))
+        phase = Loop._enter_phase(cast(Loop, loop))
         torch.manual_seed(1000 + step)
         loss = method.loss(batch_of(step))
         loss.total.backward()  # type: ignore[no-untyped-call]
-        optimiser.step(LR * method.phases[method.phase].lr, CLIP)
+        optimiser.step(LR * phase.lr, CLIP)
         optimiser.zero()
         for lagged in method.lagged.values():
             lagged.update(step)

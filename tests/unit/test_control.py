@@ -195,7 +195,8 @@ def test_reranking_leaves_out_what_it_is_told(is_short: bool) -> None:
 @given(st.integers(0, 999), st.integers(1, 12), st.integers(0, 6), st.sampled_from(KINDS))
 @torch.no_grad()
 def test_ranks_are_places_in_the_list(seed: int, m: int, excluded: int, kind: dict[str, Any]) -> None:
-    policy, history = make(items=12, seed=seed, **kind).by("rerank", m=m), histories(6, seed, items=12)
+    shape = kind | {"hidden": 0}  # two items that no unit of h answers to would have the same value
+    policy, history = make(items=12, seed=seed, **shape).by("rerank", m=m), histories(6, seed, items=12)
     draw, query = torch.Generator().manual_seed(seed), policy.query(history)
     exclude = torch.randint(0, 13, (6, excluded), generator=draw)
     hand = Hand(policy, history)
@@ -206,6 +207,31 @@ def test_ranks_are_places_in_the_list(seed: int, m: int, excluded: int, kind: di
             order = hand.listed(row, m, set(range(1, 13)) - set(exclude[row].tolist()))
             assert [other for other in listed[row].tolist() if other != PAD] == order
             assert ranks[row].item() == (order.index(item) + 1.0 if item in order else math.inf)
+
+
+@torch.no_grad()
+def test_equal_values_stay_in_the_actors_order_and_share_their_places() -> None:
+    policy, history = make().by("rerank", m=4), histories()
+    for weight in policy.critic.h.weights:
+        weight.zero_()  # every item is worth the same
+    query, hand = policy.query(history), Hand(policy, history)
+    items, _ = policy.topk(query, 8)
+    assert items.tolist() == [row[:8] for row in best(hand.logits)]
+    for place, expected in enumerate([2.5, 2.5, 2.5, 2.5, 5.0, 6.0]):
+        assert policy.ranks(query, items[:, place]).tolist() == [expected] * 7
+
+
+@torch.no_grad()
+def test_of_equals_at_the_edge_only_the_one_listed_is_reranked() -> None:
+    policy, history = make(critic="tower", hidden=0).by("rerank", m=4), histories(1)
+    order = best(Hand(policy, history).logits)[0]
+    inside, outside = sorted([order[3], order[10]])
+    policy.table[order[10]] = policy.table[order[3]]
+    query, every = policy.query(history), set(range(1, ITEMS + 1)) - {outside}
+    assert order[10] not in history.items[0].tolist()  # or its state would change
+    listed = Hand(policy, history).listed(0, 4, every)
+    assert policy.ranks(query, torch.tensor([inside])).item() == listed.index(inside) + 1
+    assert policy.ranks(query, torch.tensor([outside])).item() == 4.5
 
 
 @pytest.mark.parametrize("rank_by", ["policy", "blend", "rerank", "control"])
@@ -352,10 +378,7 @@ def test_the_guard_charges_nothing_where_it_is_not_needed() -> None:
     policy.cost.fill_(1.0)  # of an earlier time
     policy.spread(query, 1.0)
     assert not policy.cost.any()
-    flat = make(items=60, w=0.01)
-    even = flat.query(histories(200, items=60))
-    flat.cost.zero_()
-    flat.train(False)
+    flat, even = crowded(60, lead=0.0)
     most = float(shares(flat, even).max())
     assert most < 1
     flat.spread(even, most)

@@ -35,7 +35,9 @@ class ECoCConfig(ImitationConfig):
     dueling: bool = Field(True, description="add a value V(s) of the state alone")
     clip: Literal["q", "vector"] = Field("q", description="pessimism: least Q, or least vector (released code)")
     backup: Literal["expected", "sample"] = Field("expected", description="value of s': expected, or at one item drawn")
-    next_from: Literal["target", "online"] = Field("target", description="which actor explores at s'")
+    next_from: Literal["target", "online"] = Field(
+        "online", description="which actor explores at s'; the paper: target"
+    )
     entropy: float = Field(0.0, ge=0, description="weight of -log pi(i'|s') in the value of s' (released code: 0.1)")
 
     xi: Literal["auto"] | Xi = Field(
