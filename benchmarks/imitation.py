@@ -32,7 +32,7 @@ from train import step_seconds
 TAU = 0.02
 METRICS = [f"{name}@{k}" for name in ("hr", "mrr", "ndcg") for k in (5, 10, 20)]
 _PACE_STEPS = 8
-_VALIDATIONS = 6
+_VALIDATIONS = 5
 
 
 def settings(name: str, encoder: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def trained(data: Dataset, path: Path, values: dict[str, Any], seed: int, second
     train = {
         "max_steps": steps,
         "validate_every": -(-steps // _VALIDATIONS),
-        "validation_cases": 2000,
+        "validation_cases": 1000,
         "patience": 0,
         "threads": 1,
         "seed": seed,
@@ -148,7 +148,7 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--cases", type=int, default=6000)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for folder in options.data:
