@@ -50,9 +50,21 @@ class Ours:
                 module.sparse = sparse
         tables = self.method.few_rows() if sparse else set()
         self.optimiser = Optimiser(
-            self.method, betas=(0.9, 0.98), decay=0.0, sparse=tables, tower=self.method.tower, decays=self.method.decays
+            self.method,
+            betas=(0.9, 0.98),
+            decay=0.0,
+            sparse=tables,
+            tower=self.method.tower,
+            decays=self.method.decays,
+            before=self._freshen,
         )
+        for lagged in self.method.lagged.values():
+            lagged.follow_rows(table for name, table in self.method.named_parameters() if name in tables)
         self.steps = 0
+
+    def _freshen(self, table: nn.Parameter, rows: Tensor) -> None:
+        for lagged in self.method.lagged.values():
+            lagged.fresh(rows, table)
 
     def __call__(self) -> int:
         """One step; returns the transitions learnt from."""

@@ -1,5 +1,7 @@
 """Targets: lagged copies of networks, moved a little towards them after every step."""
 
+import math
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Generic, TypeVar
 
@@ -8,29 +10,71 @@ from torch import Tensor, nn
 
 M_co = TypeVar("M_co", bound=nn.Module, covariant=True)
 
+_DUE = "rows up to date/"
+
 
 class Targets(Generic[M_co]):
     """A copy that follows `module` by Polyak averaging: copy += rate * (module - copy). Always in evaluation mode.
 
     Early on the rate is higher, 1 / (step + 9), so that the copy forgets where it began.
+
+    Item tables of which a step moves only some rows can be followed lazily: a row that stays where it is for k steps is
+    brought up to date by one step of the k-fold rate, when it is read or before it moves. The result is the same.
     """
 
     def __init__(self, module: M_co, tau: float) -> None:
         self.tau = tau
         self.copy = deepcopy(module).train(False).requires_grad_(False)
-        self._pairs = list(zip(self.copy.parameters(), module.parameters(), strict=True))
+        names = [name for name, _ in module.named_parameters()]
+        pairs = zip(self.copy.parameters(), module.parameters(), strict=True)
+        self._pairs = dict(zip(names, pairs, strict=True))
+        self._due: dict[str, Tensor] = {}  # by table: the step each row is up to date with
+        self._step = 0
+
+    def follow_rows(self, tables: Iterable[nn.Parameter]) -> None:
+        """Follow these parameters of the module lazily; who moves or reads their rows calls `fresh` before."""
+        lazy = {id(table) for table in tables}
+        for name, (mine, theirs) in self._pairs.items():
+            if id(theirs) in lazy:
+                self._due[name] = torch.zeros(len(mine), dtype=torch.int64)
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """One Polyak step after training step `step` (0 is the first)."""
         self.copy.train(False)  # also drops what the copy derived from its old weights
-        mine, theirs = zip(*self._pairs, strict=True)
+        dense = [pair for name, pair in self._pairs.items() if name not in self._due]
+        mine, theirs = zip(*dense, strict=True)
         torch._foreach_lerp_(list(mine), list(theirs), max(self.tau, 1 / (step + 9)))
+        self._step = step + 1
+
+    @torch.no_grad()
+    def fresh(self, rows: Tensor | None = None, table: nn.Parameter | None = None) -> None:
+        """Bring rows (none: all) of the lazily followed tables, or of one of them, up to date."""
+        for name, due in self._due.items():
+            mine, theirs = self._pairs[name]
+            if table is not None and theirs is not table:
+                continue
+            late = (due < self._step).nonzero().squeeze(1) if rows is None else rows[due[rows] < self._step]
+            if len(late):
+                late = late.unique() if rows is not None else late  # type: ignore[no-untyped-call]
+                kept = self._kept(torch.tensor(self._step)) - self._kept(due[late])
+                mine[late] = torch.lerp(theirs[late], mine[late], kept.exp().to(mine.dtype)[:, None])
+                due[late] = self._step
+
+    def _kept(self, steps: Tensor) -> Tensor:
+        """Log of the share of its first place that a copy keeps after so many steps."""
+        turn = max(0, math.ceil(1 / self.tau) - 9) if self.tau else torch.iinfo(torch.int64).max  # from here on tau
+        early = steps.clamp(max=turn).double()
+        late = (steps - turn).clamp(min=0).double() * (math.log1p(-self.tau) if self.tau < 1 else -1e4)
+        return math.log(8) - (early + 8).log() + late
 
     def state(self) -> dict[str, Tensor]:
-        """The copy's weights, by name."""
-        return self.copy.state_dict()
+        """The copy's weights, by name, and how far each lazily followed row is."""
+        return {**self.copy.state_dict(), **{f"{_DUE}{name}": due for name, due in self._due.items()}}
 
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Take weights saved by `state`."""
-        self.copy.load_state_dict(state)
+    def load(self, state: dict[str, Tensor], step: int) -> None:
+        """Take what `state` gave after `step` steps."""
+        self._step = step
+        for name, due in self._due.items():
+            due.copy_(state[f"{_DUE}{name}"])
+        self.copy.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(_DUE)})

@@ -54,6 +54,9 @@ class Method(nn.Module, ABC):
     needs_returns: ClassVar[bool] = False
     """Whether batches must say what followed a target in all."""
 
+    freshens: ClassVar[bool] = False
+    """Whether it calls `Targets.fresh` for the rows its lagged copies are about to read."""
+
     class Config(MethodConfig):
         """Settings of the method."""
 

@@ -84,6 +84,12 @@ class Scene:
             return self.nu, self.advantage
         return self.nu.index_select(1, self.some), self.advantage.index_select(1, self.some)
 
+    def touched(self, history: Tensor) -> Tensor | None:
+        """Items whose rows the step reads; none: all."""
+        if self.columns.items is None:
+            return None
+        return torch.cat([history.flatten(), self.moves.item, self.columns.items])
+
     def logged(self) -> Tensor:
         """The logged items of the states explored, [n]."""
         return self.moves.item if self.some is None else self.moves.item[self.some]
@@ -105,6 +111,7 @@ class ECoC(Method):
 
     policy: ControlPolicy
     needs_next = True
+    freshens = True
 
     class Config(ECoCConfig):
         """Settings of ECoC."""
@@ -233,6 +240,7 @@ class ECoC(Method):
     def _aim(self, batch: Batch, mu: Tensor, scene: Scene) -> Tensor:
         """y: what the critic should say of whole transitions, from the lagged networks, [N']."""
         config, lagged, moves = self.config, self.behind.copy, scene.moves.whole()
+        self.behind.fresh(scene.touched(batch.history.items))
         critic, table = lagged.critic, lagged.critic.table(lagged)
         is_online = config.next_from == "online"
         # A tower reads mu from outside: the actor's own, already there, saves a pass of the lagged encoder.

@@ -83,11 +83,17 @@ class Loop:
             sparse=method.few_rows() if sparse else set(),
             decays=method.decays,
             tower=method.tower,
+            before=self._freshen,
         )
         self.lagged = dict(method.lagged)
         self.averaged = method.averaged
         if self.averaged is None and config.ema:
             self.averaged = self.lagged["ema"] = Targets(method.policy, config.ema)
+        if sparse:
+            tables = [table for name, table in method.named_parameters() if name in method.few_rows()]
+            for name, copy in self.lagged.items():
+                if name == "ema" or method.freshens:
+                    copy.follow_rows(tables)
         self.state = State()
         self.steps = config.max_steps or config.max_epochs * windows.steps
         self.every = config.validate_every or windows.steps
@@ -114,7 +120,8 @@ class Loop:
         self.optimiser.load(parts["optimiser"])
         for name, copy in self.lagged.items():
             prefix = f"{name}/"
-            copy.load({key[len(prefix) :]: t for key, t in parts["targets"].items() if key.startswith(prefix)})
+            mine = {key[len(prefix) :]: t for key, t in parts["targets"].items() if key.startswith(prefix)}
+            copy.load(mine, self.state.step)
 
     def go(self) -> None:
         """Train to the end, or until a signal: then save and leave as the signal would."""
@@ -164,6 +171,11 @@ class Loop:
             state.step += 1
             state.transitions += batch.transitions
             self._note({**values, "norm": norm}, rate, {name: float(value) for name, value in loss.seen.items()})
+
+    def _freshen(self, table: torch.nn.Parameter, rows: Tensor) -> None:
+        """Rows of a table are about to move: what follows them lazily must have caught up with where they are."""
+        for copy in self.lagged.values():
+            copy.fresh(rows, table)
 
     def _enter_phase(self) -> Phase:
         """The phase of this step; its first step begins with fresh moments."""
@@ -243,6 +255,7 @@ class Loop:
         state = self.state
         results = {"online": self._measure(self.method.policy, signals)}
         if self.averaged is not None:
+            self.averaged.fresh()
             results["ema"] = self._measure(self.averaged.copy, signals)
         if signals.number:
             return
@@ -296,6 +309,8 @@ class Loop:
         """The acting policy, chosen by validation (or the last one where there is none), as the run's model."""
         is_ema = self.averaged is not None and self.state.best_source == "ema"
         policy = self.averaged.copy if is_ema and self.averaged is not None else self.method.policy
+        if self.averaged is not None:
+            self.averaged.fresh()
         if self.state.best is None:
             self._let(self.method.settle, policy)
         self._let(self.method.finish, policy)

@@ -25,11 +25,13 @@ class Optimiser:
         sparse: set[str],
         decays: Callable[[str], bool] = lambda name: True,
         tower: Callable[[str], str] = lambda name: "",
+        before: Callable[[nn.Parameter, Tensor], None] = lambda table, rows: None,
     ) -> None:
         named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._dense = {name: p for name, p in named.items() if name not in sparse}
         self._rows = {name: p for name, p in named.items() if name in sparse}
         self._betas, self._decay, self._decays, self._tower = betas, decay, decays, tower
+        self._before = before  # told which rows of a table are about to move
         self._moments = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in self._rows.items()}
         self._steps = 0
         kept, free = ([p for name, p in self._dense.items() if decays(name) is chosen] for chosen in (True, False))
@@ -75,6 +77,7 @@ class Optimiser:
     @torch.no_grad()
     def _row_step(self, name: str, index: Tensor, gradient: Tensor, lr: float) -> None:
         weight, (first, second), (beta1, beta2) = self._rows[name], self._moments[name], self._betas
+        self._before(weight, index)
         rows = weight[index]
         if self._decay and self._decays(name):
             gradient = gradient + self._decay * rows
