@@ -9,6 +9,7 @@
 c_i is the diversity guard: what an item that crowds the lists is charged, in units of Q.
 """
 
+import math
 from collections.abc import Callable
 from copy import copy
 from typing import Self, get_args
@@ -26,7 +27,7 @@ from ecoc.schema import PAD
 _LARGEST_W = 1_000_000
 _GATHERED = 1 << 24  # most floats gathered at a time
 _GUARD_LIST = 10  # places of a list that the guard looks at
-_GUARD_ROUNDS, _GUARD_STEP = 12, 0.5  # of logits
+_GUARD_ROUNDS = 12
 _GUARD_SCORES = 1 << 26  # most scores a round computes
 
 
@@ -161,19 +162,23 @@ class ControlPolicy(TiedPolicy):
     def spread(self, query: Tensor, share: float) -> None:
         """Diversity guard: charge items until none is in more than `share` of the lists of these queries.
 
-        Dual ascent: an item above the share is charged more, one below it less, down to nothing.
+        In turns, each charge becomes what leaves its item in just that share of the lists as they are, or nothing.
         """
         self.cost.zero_()
         blend = self.by("blend")
         query = query[: max(1, _GUARD_SCORES // self.items)]
         cap = max(share, 2 * _GUARD_LIST / self.items)  # lists cannot be flatter than the catalogue is wide
-        if not self.w or share >= 1 or not len(query):
+        if not self.w or cap >= 1 or not len(query):
             return
         for _ in range(_GUARD_ROUNDS):
             self._rest.pop("blend", None)
-            items, _ = blend.topk(query, _GUARD_LIST)
-            found = torch.bincount(items.flatten(), minlength=self.items + 1) / len(query)
-            self.cost += _GUARD_STEP / self.w * (found.clamp(min=1e-9) / cap).log().clamp(min=-1.0)
+            items, scores = blend.topk(query, _GUARD_LIST + 1)
+            found = torch.bincount(items[:, :_GUARD_LIST].flatten(), minlength=self.items + 1) / len(query)
+            some = ((found > cap) | (self.cost > 0)).nonzero().squeeze(1)  # [C]
+            if not len(some):
+                break
+            own = blend.aimed(query) @ blend.catalogue()[some].T  # [B, C]
+            edge = torch.where(own >= scores[:, -2:-1], scores[:, -1:], scores[:, -2:-1])  # what would take its place
+            self.cost[some] += (own - edge).kthvalue(math.ceil((1 - cap) * len(query)), 0).values / self.w
             self.cost.clamp_(min=0)
-            self.cost[PAD] = 0
         self._rest.pop("blend", None)

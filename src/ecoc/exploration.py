@@ -4,6 +4,7 @@ Everything works on logits [N, K] of K candidate columns and answers with log we
 counts as an explored action, -inf where it is not one. So every form of xi is used in the same way, by one product.
 """
 
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -20,7 +21,6 @@ pool    a pool of candidates shared by the step, weighted by the policy and by h
 """
 
 _NOISE = 1 << 22
-_noise: Tensor | None = None
 
 
 def log_weights(logits: Tensor, xi: Xi, n1: int) -> Tensor | None:
@@ -39,7 +39,7 @@ def log_weights(logits: Tensor, xi: Xi, n1: int) -> Tensor | None:
 def sample_columns(logits: Tensor, count: int) -> Tensor:
     """How often each column was drawn in `count` draws with replacement from softmax(logits), [N, K]."""
     cumulated = logits.softmax(1).cumsum(1)
-    drawn = torch.searchsorted(cumulated, torch.rand(len(logits), count))
+    drawn = torch.searchsorted(cumulated, torch.rand(len(logits), count, dtype=logits.dtype))
     drawn = drawn.clamp_(max=logits.shape[1] - 1)  # sums of floats may end below 1
     return torch.zeros_like(logits).scatter_add_(1, drawn, torch.ones_like(drawn, dtype=logits.dtype))
 
@@ -55,11 +55,14 @@ def sample_gumbel(rows: int, columns: int) -> Tensor:
     A fresh draw for every cell costs more than everything else xi does. The draws of a row are independent of each
     other; rows are independent but for the rare overlap of their windows.
     """
-    global _noise  # noqa: PLW0603 - a constant, made when first needed
-    if _noise is None or len(_noise) < 2 * columns:
-        fixed = torch.Generator().manual_seed(1)
-        _noise = -torch.empty(max(_NOISE, 4 * columns)).exponential_(generator=fixed).log_()
-    return _noise.unfold(0, columns, 1)[torch.randint(0, len(_noise) - columns + 1, (rows,))]
+    noise = _gumbel(max(_NOISE, 4 * columns))
+    return noise.unfold(0, columns, 1)[torch.randint(0, len(noise) - columns + 1, (rows,))]
+
+
+@lru_cache(2)
+def _gumbel(count: int) -> Tensor:
+    """Always the same noise, so that draws depend on the seed alone."""
+    return -torch.empty(count).exponential_(generator=torch.Generator().manual_seed(1)).log_()
 
 
 def effective_support(share: Tensor) -> Tensor:

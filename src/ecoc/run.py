@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -52,7 +52,7 @@ class TrainConfig(Config):
     checkpoint_seconds: float = Field(60.0, gt=0, description="longest time between two checkpoints")
     log_every: int = Field(50, ge=1, description="steps a line of metrics.jsonl sums up")
     tensorboard: bool = Field(False, description="write TensorBoard files too; needs ecoc[track]")
-    reward_scale: Literal["none", "mean", "max"] | float = Field(
+    reward_scale: Literal["none", "mean", "max"] | Annotated[float, Field(gt=0)] = Field(
         "max", description="what rewards are divided by: 1, their mean or largest size in training, or a number"
     )
     shuffle_rewards: bool = Field(False, description="a control: rewards change places among the training events")

@@ -16,7 +16,7 @@ _DUE = "rows up to date/"
 class Targets(Generic[M_co]):
     """A copy that follows `module` by Polyak averaging: copy += rate * (module - copy). Always in evaluation mode.
 
-    Early on the rate is higher, 1 / (step + 9), so that the copy forgets where it began.
+    Early on the rate is higher, 1 / (step + 9), so that the copy forgets where it began; a rate of 0 stays.
 
     Item tables of which a step moves only some rows can be followed lazily: a row that stays where it is for k steps is
     brought up to date by one step of the k-fold rate, when it is read or before it moves. The result is the same.
@@ -44,7 +44,7 @@ class Targets(Generic[M_co]):
         self.copy.train(False)  # also drops what the copy derived from its old weights
         dense = [pair for name, pair in self._pairs.items() if name not in self._due]
         mine, theirs = zip(*dense, strict=True)
-        torch._foreach_lerp_(list(mine), list(theirs), max(self.tau, 1 / (step + 9)))
+        torch._foreach_lerp_(list(mine), list(theirs), max(self.tau, 1 / (step + 9)) if self.tau else 0.0)
         self._step = step + 1
 
     @torch.no_grad()
@@ -63,7 +63,9 @@ class Targets(Generic[M_co]):
 
     def _kept(self, steps: Tensor) -> Tensor:
         """Log of the share of its first place that a copy keeps after so many steps."""
-        turn = max(0, math.ceil(1 / self.tau) - 9) if self.tau else torch.iinfo(torch.int64).max  # from here on tau
+        if not self.tau:
+            return torch.zeros(steps.shape, dtype=torch.float64)
+        turn = max(0, math.ceil(1 / self.tau) - 9)  # from here on the rate is tau
         early = steps.clamp(max=turn).double()
         late = (steps - turn).clamp(min=0).double() * (math.log1p(-self.tau) if self.tau < 1 else -1e4)
         return math.log(8) - (early + 8).log() + late

@@ -187,7 +187,6 @@ def test_diagnostics_of_ecoc_mean_what_they_say(fifty: Trained) -> None:
         assert line["td_error"] >= 0
 
 
-@pytest.mark.xfail(reason="Loop._validate saves, which is timed too, inside what is timed as validate", strict=True)
 def test_nothing_is_timed_twice(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the stopwatch says: parts do not nest."""
     inside: list[str] = []
@@ -209,9 +208,6 @@ def test_nothing_is_timed_twice(data: Dataset, tmp_path: Path, monkeypatch: pyte
     assert nested == set()
 
 
-@pytest.mark.xfail(
-    reason="Loop._note divides the sum of a part by all steps of the line, also those without it", strict=True
-)
 def test_a_part_that_begins_or_ends_within_a_line_is_the_mean_of_its_steps(data: Dataset, tmp_path: Path) -> None:
     plan = {"max_steps": 20, "patience": 0}
     each = train(data, tmp_path / "each", "sdac_dc", train={**plan, "log_every": 1})

@@ -180,10 +180,7 @@ def test_a_sampled_backup_is_the_expected_one_on_average() -> None:
     assert (draws.std(0) > 0).any()
 
 
-BROKEN = pytest.mark.xfail(strict=True, reason="0 * -inf: the entropy of a policy restricted to its nearest is NaN")
-
-
-@pytest.mark.parametrize("entropy", [0.0, pytest.param(0.1, marks=BROKEN)])
+@pytest.mark.parametrize("entropy", [0.0, 0.1])
 def test_the_nearest_are_explored_and_valued_alone(entropy: float) -> None:
     """xi = topk: L_REG looks at the N1 highest, and s' is valued by the policy restricted to them."""
     method, batch = make(xi="topk", n1=2, entropy=entropy), batch_of()

@@ -241,7 +241,6 @@ def test_better_logged_items_count_more_where_the_encoder_has_a_task_of_its_own(
 
 
 @pytest.mark.filterwarnings("ignore:std")
-@pytest.mark.xfail(strict=True, reason="the standard deviation of one gain is NaN, and so is the loss")
 def test_one_logged_item_alone_is_weighed_too() -> None:
     method, one = make(awr=1.0), torch.ones(1, 1).double()
     loss = method.loss(Batch(History(torch.tensor([[1]])), torch.tensor([[2]]), one, one))

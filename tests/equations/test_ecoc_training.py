@@ -66,15 +66,13 @@ def actor(found: Checkpoint, prefix: str) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in names.items() if name.startswith(("table", "encoder."))}
 
 
-CLIPPED = pytest.mark.xfail(strict=True, reason="the control head's gradient is clipped together with the actor's")
-DRAWN = pytest.mark.xfail(strict=True, reason="encoding anew draws dropout before L_BC draws its negatives")
 CASES = [
     ("gru4rec", {}, {}),
     ("sasrec", {"xi": "gumbel", "next_from": "online"}, {}),
     ("gru4rec", {"loss": "sampled", "n2": 20, "xi": "pool"}, {"table": "sparse"}),
     ("bert4rec", {"xi": "cdf", "backup": "sample"}, {}),
-    pytest.param("gru4rec", {"control": 0.5}, {}, marks=CLIPPED),
-    pytest.param("bert4rec", {"loss": "bpr"}, {}, marks=DRAWN),
+    ("gru4rec", {"control": 0.5}, {}),
+    ("bert4rec", {"loss": "bpr"}, {}),
 ]
 
 
@@ -105,7 +103,6 @@ def test_other_settings_make_another_actor(data: Path, tmp_path: Path, change: d
 
 
 SPARSE = {"loss": "sampled", "xi": "pool"}
-DENSE_GRADIENT = pytest.mark.xfail(strict=True, reason="distilling looks items up without sparse gradients")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +112,7 @@ DENSE_GRADIENT = pytest.mark.xfail(strict=True, reason="distilling looks items u
         {"critic": "shared", "dc": 1.0},
         {"critic": "separate", "awr": 1.0},
         {"control": 1.0},
-        pytest.param({"distil": 1.0}, marks=DENSE_GRADIENT),
+        {"distil": 1.0},
     ],
 )
 def test_touched_rows_suffice_for_every_loss(data: Path, tmp_path: Path, change: dict[str, Any]) -> None:

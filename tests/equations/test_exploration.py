@@ -265,7 +265,6 @@ def test_draws_depend_only_on_the_seed(xi: Xi) -> None:
     assert torch.equal(found[0][0], found[2][0]) == (xi in ("topk", "all", "pool"))
 
 
-@pytest.mark.xfail(strict=True, reason="the noise grows for a large catalogue, and smaller ones then draw differently")
 def test_draws_do_not_depend_on_a_larger_catalogue_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exploration, "_NOISE", 1000)
     monkeypatch.setattr(exploration, "_noise", None, raising=False)

@@ -110,7 +110,7 @@ def outcome(run: Path) -> dict[str, Any]:
     best, *_, last = sorted((run / "checkpoints").glob("*.safetensors"))
     return {
         "result": result,
-        "metrics": [{key: value for key, value in line.items() if key != "seconds"} for line in lines],
+        "metrics": [{key: value for key, value in line.items() if key not in ("seconds", "time")} for line in lines],
         "tensors": {path.name: sha256(path.read_bytes()).hexdigest() for path in (best, last)},
         "files": sorted(path.name for path in run.rglob("*") if path.suffix == ".partial" or "step-" not in path.name),
     }

@@ -46,9 +46,9 @@ class Columns:
     items: Tensor | None  # [K]; none: the whole catalogue, PAD left out
     correction: Tensor | None  # [K]; added to logits, for a pool that was not drawn evenly
 
-    def rows(self, table: Tensor) -> Tensor:
+    def rows(self, table: Tensor, *, sparse: bool = False) -> Tensor:
         """Their rows of a table, [K, d]."""
-        return table[PAD + 1 :] if self.items is None else embedding(self.items, table)
+        return table[PAD + 1 :] if self.items is None else embedding(self.items, table, sparse=sparse)
 
     def actions(self, critic: Critic, table: Tensor, logged: Tensor, *, sparse: bool = False) -> tuple[Tensor, Tensor]:
         """Action vectors of the columns [A, K, d] and of the logged items [A, N, d], by one pass of h."""
@@ -141,7 +141,7 @@ class ECoC(Method):
 
     def tower(self, name: str) -> str:
         # The behaviour tower is the supervised model to the last bit: not even clipping may tie it to the critic.
-        return "critic" if self.config.critic == "tower" and name.startswith("policy.critic.") else ""
+        return "critic" if self.config.critic == "tower" and name.startswith(("policy.critic.", "policy.head.")) else ""
 
     def decays(self, name: str) -> bool:
         return self.config.decay_actor or name.startswith("policy.critic.")
@@ -159,10 +159,11 @@ class ECoC(Method):
         with self.clock("encode"):
             items = self.policy.item_vectors()
             asked = self.policy.imitate(batch, items)
-            mu = self._mu(batch, asked)  # [B, L, d]
-        if not config.awr:
+        if not config.awr:  # before anything else is drawn, as in supervised training
             with self.clock("loss"):
                 parts["bc"] = config.beta * self._bc(asked.states, asked.target, items)
+        with self.clock("encode"):
+            mu = self._mu(batch, asked)  # [B, L, d]
         with self.clock("critic"):
             scene = self._scene(batch, mu, items)
         if config.alpha:
@@ -232,7 +233,7 @@ class ECoC(Method):
 
     def _logits(self, mu: Tensor, columns: Columns, items: Tensor) -> Tensor:
         """The policy's logits of the columns, [N, K]."""
-        rows = columns.rows(items)
+        rows = columns.rows(items, sparse=self._sparse)
         if self.config.kappa:
             return columns.corrected(self.config.kappa * normalize(mu, dim=1) @ normalize(rows, dim=1).T)
         return columns.corrected(mu @ rows.T)
@@ -262,7 +263,7 @@ class ECoC(Method):
         if self.config.backup == "expected":
             share = logits.softmax(1)
             value = (share * q_all(states, actions).amin(0)).sum(1)
-            surprise = -(share * logits.log_softmax(1)).sum(1) if self.config.entropy else 0.0
+            surprise = torch.special.entr(share).sum(1) if self.config.entropy else 0.0
         else:
             drawn = sample_one(logits)
             value = q_of(states, actions[:, drawn]).amin(0)
@@ -293,7 +294,7 @@ class ECoC(Method):
     def _merit(self, scene: Scene) -> Tensor:
         """exp((Q(s, i) - mean Q near pi(s)) / (awr std)), clipped: logged items better than the policy count more."""
         gain = scene.advantage.mean(0) - (scene.share() * scene.explored()).sum(1)
-        return (gain / (self.config.awr * gain.std().clamp(min=1e-6))).exp().clamp(max=_LARGEST_MERIT)
+        return (gain / (self.config.awr * gain.std(correction=0).clamp(min=1e-6))).exp().clamp(max=_LARGEST_MERIT)
 
     @torch.no_grad()
     def _look(self, scene: Scene, q: Tensor, aim: Tensor) -> dict[str, Tensor]:
@@ -305,10 +306,10 @@ class ECoC(Method):
         first = (logits + (policy.w * explored if policy.rank_by == "blend" else 0)).argmax(1)
         logged = normalize(scene.items[scene.logged()], dim=1)
         return {
-            "q/logged": q.mean(),
+            "q/logged": q.sum() / max(1, q.numel()),  # there may be no whole transition
             "q/explored": (worth + (share * explored).sum(1)).mean(),
             "q/policy": (worth + explored.gather(1, best).squeeze(1)).mean(),
-            "td_error": (q - aim).abs().mean(),
+            "td_error": (q - aim).abs().sum() / max(1, q.numel()),
             "mu_norm": scene.mu.norm(dim=1).mean(),
             "cosine": (normalize(scene.mu, dim=1) * logged).sum(1).mean(),
             "support": effective_support(share).mean(),

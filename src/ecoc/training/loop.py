@@ -52,6 +52,7 @@ class State:
     seconds: float = 0.0  # spent training, validations included
     is_over: bool = False
     sums: dict[str, float] = field(default_factory=dict)  # of the line of metrics being made
+    counts: dict[str, int] = field(default_factory=dict)  # steps that each of them sums
     journal: int = 0  # bytes of metrics.jsonl
     warned: list[str] = field(default_factory=list)  # what was warned of
 
@@ -143,6 +144,8 @@ class Loop:
         if not signals.number and self._is_due():
             with self.clock("validate"):
                 self._validate(signals)
+            if state.validated == state.step:
+                self.save()
         state.is_over = state.is_over or (state.step >= self.steps and not self._is_due())
         return state.is_over or bool(signals.number)
 
@@ -211,10 +214,9 @@ class Loop:
         state, sums = self.state, self.state.sums
         for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + value
-        sums["steps"] = sums.get("steps", 0.0) + 1
+            state.counts[name] = state.counts.get(name, 0) + 1
         if self._ends_line(state.step):
-            count = sums.pop("steps")
-            line = {name: value / count for name, value in sums.items()}
+            line = {name: value / state.counts[name] for name, value in sums.items()}
             spent = self._seconds()
             self.journal.write(
                 {
@@ -229,6 +231,7 @@ class Loop:
                 }
             )
             sums.clear()
+            state.counts.clear()
             self._warn(seen)
             self.watch("train", state.step, self.steps, note=self._progress(spent))
 
@@ -273,7 +276,6 @@ class Loop:
         self.journal.write({**line, "is_best": is_best, "seconds": self._seconds()})
         shown = ", ".join(f"{name} {found[name]:.4f}" for name in _SHOWN)
         self.journal.say(f"step {state.step}: validation {shown} ({source}){', best so far' if is_best else ''}")
-        self.save()
 
     def _measure(self, policy: Policy, signals: Signals) -> dict[str, float]:
         self._let(self.method.settle, policy)
