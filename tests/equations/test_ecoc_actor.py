@@ -208,12 +208,12 @@ def slow_merits(eyes: Eyes, batch: Batch, temperature: float) -> dict[Place, flo
         shares = softmax(eyes.logits(place, CATALOGUE))
         near = sum(p * mean_advantage(eyes, place, i) for p, i in zip(shares, CATALOGUE, strict=True))
         gains.append(mean_advantage(eyes, place, int(batch.target[place])) - near)
-    spread = float(np.std(gains, ddof=1))
+    spread = float(np.std(gains, ddof=0))
     merits = [math.exp(min(gain / (temperature * spread), 700.0)) for gain in gains]
     return {place: min(merit, 20.0) for place, merit in zip(PLACES, merits, strict=True)}
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.2])
+@pytest.mark.parametrize("temperature", [1.5, 0.2])
 @pytest.mark.parametrize("critic", ["tower", "shared", "separate"])
 def test_better_logged_items_count_more(critic: str, temperature: float) -> None:
     method, batch = make(critic=critic, awr=temperature, explorers=3), batch_of()

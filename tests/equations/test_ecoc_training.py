@@ -69,7 +69,7 @@ def actor(found: Checkpoint, prefix: str) -> dict[str, Tensor]:
 CASES = [
     ("gru4rec", {}, {}),
     ("sasrec", {"xi": "gumbel", "next_from": "online"}, {}),
-    ("gru4rec", {"loss": "sampled", "n2": 20, "xi": "pool"}, {"table": "sparse"}),
+    ("gru4rec", {"loss": "sampled", "n2": 20, "xi": "pool", "next_from": "online"}, {"table": "sparse"}),
     ("bert4rec", {"xi": "cdf", "backup": "sample"}, {}),
     ("gru4rec", {"control": 0.5}, {}),
     ("bert4rec", {"loss": "bpr"}, {}),

@@ -241,11 +241,12 @@ class ECoC(Method):
     def _aim(self, batch: Batch, mu: Tensor, scene: Scene) -> Tensor:
         """y: what the critic should say of whole transitions, from the lagged networks, [N']."""
         config, lagged, moves = self.config, self.behind.copy, scene.moves.whole()
-        self.behind.fresh(scene.touched(batch.history.items))
-        critic, table = lagged.critic, lagged.critic.table(lagged)
-        is_online = config.next_from == "online"
+        is_online, leader = config.next_from == "online", self.policy.critic
         # A tower reads mu from outside: the actor's own, already there, saves a pass of the lagged encoder.
-        behind = mu if is_online and config.critic == "tower" else lagged.states(batch.history)
+        own_items = leader.items if is_online and isinstance(leader, TowerCritic) else None
+        self.behind.fresh(scene.touched(batch.history.items), own_items)
+        critic, table = lagged.critic, lagged.critic.table(lagged)
+        behind = lagged.states(batch.history) if own_items is None else mu
         nu = critic.states(lagged, batch.history, behind)
         ahead, here = (clipped(of_branches(rows, nu), config.clip) for rows in (moves.next, moves.current))
         guide, items = (mu, scene.items) if is_online else (behind, lagged.item_vectors())
