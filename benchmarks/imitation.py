@@ -4,9 +4,9 @@
 
 One thread. Averaged weights (rate .02) are judged beside the online ones for every method but plain `supervised`;
 validation chooses. ECoC's default setting is one run judged twice: as the cloned policy (w = 0), which by construction
-is supervised+EMA, and by the blend (w = 10); `ecoc-paper` has the losses of preset `paper` with the encoder and schedule
-of all others (softmax in place of BPR where the catalogue is smaller than its 10,000 negatives). Differences from
-supervised+EMA are paired over the cases of all seeds, p-values bootstrapped over users and Holm-corrected within a
+is supervised+EMA, and by the blend (w = 10); `ecoc-paper` has the losses of preset `paper`, with the encoder and the
+schedule of all others (softmax in place of BPR where the catalogue is smaller than its 10,000 negatives). Differences
+from supervised+EMA are paired over the cases of all seeds, p-values bootstrapped over users and Holm-corrected within a
 table. s/epoch is processor time of training steps alone. A run that is there is not trained again. Prints Markdown.
 """
 
