@@ -1,7 +1,6 @@
 """L_REG against loops written from its formulas (methods.md section 2.1), on a handful of actions."""
 
 import math
-from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
@@ -19,14 +18,6 @@ Slow = tuple[float, Floats, Floats, Floats]  # loss and its gradients by states,
 CHUNK = 256
 FORMS: list[tuple[Form, bool]] = [("weighted", False), ("weighted", True), ("logsumexp", False), ("bpr", False)]
 LOGS = ["none", "finite", "masked", "counts"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:

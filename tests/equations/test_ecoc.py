@@ -1,7 +1,7 @@
 """ECoC's losses against loops written from their formulas (methods.md sections 2.1-2.3), on five items."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,14 +35,6 @@ from ecoc.errors import InputError
 from ecoc.imitation import Pool
 from ecoc.methods.ecoc import ECoC
 from ecoc.transitions import Transitions
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def lagged_eyes(method: ECoC, batch: Batch) -> tuple[Eyes, Eyes]:

@@ -1,7 +1,6 @@
 """What reaches the actor and what does not: L_DC, the critic's gradient, and other ways to move the actor by value."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,14 +29,6 @@ from ecoc.critic import TowerCritic
 from ecoc.encoders import Imitation
 from ecoc.imitation import Pool
 from ecoc.methods.ecoc import ECoC
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def with_leaf(method: ECoC, batch: Batch) -> Tensor:

@@ -1,7 +1,6 @@
 """xi against the distributions it promises (methods.md section 2.3), with fixed seeds."""
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,14 +16,6 @@ from ecoc.exploration import Xi, effective_support, log_weights, sample_columns,
 LOGITS = torch.tensor([1.5, -1.0, 0.0, 2.0, 0.5, -0.5])
 LIKELY = 1e-3  # a right sampler is below it once in a thousand seeds; the seeds are fixed
 ROWS = 20_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def softmax(logits: Tensor) -> list[float]:

@@ -11,7 +11,6 @@ A trace that differs on purpose is recorded anew, and the difference is to be re
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -125,14 +124,6 @@ PARTS = {
 }
 
 Trace = list[dict[str, float]]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def sessions() -> Sessions:

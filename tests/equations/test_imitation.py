@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,14 +18,6 @@ from ecoc.schema import PAD
 Floats = NDArray[np.float64]
 Slow = tuple[float, Floats, Floats]  # loss and its gradients by states and vectors
 CHUNK = 256
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:

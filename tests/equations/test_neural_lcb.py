@@ -1,7 +1,6 @@
 """NeuralLCB against loops written from its formulas (methods.md section 3.5), on three items."""
 
 import math
-from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -24,14 +23,6 @@ from ecoc.training.optimiser import Optimiser
 Floats = NDArray[np.float64]
 ITEMS, DIM, LENGTH, WIDTH = 3, 4, 4, 5
 LAM0, LAM, BETA, DRAWS = 0.25, 0.03, 0.7, 6
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make(*, items: int = ITEMS, seed: int = 0, **options: Any) -> NeuralLCB:

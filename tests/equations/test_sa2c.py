@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -27,14 +27,6 @@ ITEMS, DIM, LENGTH = 4, 3, 4
 DIMS = Dims(ITEMS, 2)
 WARMUP, AFTER = 0, 1
 DRAWN = torch.tensor([[1, 3], [4, 4], [2, 4], [3, 1], [2, 3], [1, 2], [4, 1], [2, 1]])  # a row a transition
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

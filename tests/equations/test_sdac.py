@@ -1,7 +1,6 @@
 """SDAC against loops written from its formulas (methods.md section 3.3), on three items."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,14 +26,6 @@ from torch import Tensor, nn
 
 from ecoc.batch import Batch, History
 from ecoc.methods.sdac import SDAC, SDACDC, SDACSR
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("q_scale", [False, True])

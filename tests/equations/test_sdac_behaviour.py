@@ -1,7 +1,6 @@
 """SDAC beside its formulas: what lags, rests, is drawn, phased in, seen, and what it learns."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -37,14 +36,6 @@ from ecoc.methods.sdac import SDAC, SDACDC, SDACSR, resting_states
 from ecoc.schema import PAD
 from ecoc.targets import Targets
 from ecoc.training.optimiser import Optimiser
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,6 +1,6 @@
 """SQN against loops written from its formulas (methods.md section 3.1), on three items."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -19,14 +19,6 @@ from ecoc.training.optimiser import Optimiser
 Floats = NDArray[np.float64]
 ITEMS, DIM, LENGTH = 3, 3, 4
 DIMS = Dims(ITEMS, 2)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make(encoder: str = "gru4rec", dropout: float = 0.0, **settings: object) -> SQN:

@@ -1,7 +1,5 @@
 """Transitions and their targets against loops over rows and positions."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -16,14 +14,6 @@ from ecoc.transitions import Transitions, lambda_returns
 
 Floats = NDArray[np.float64]
 Place = tuple[int, int]  # row and position
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def random_batch(seed: int, rows: int = 4, length: int = 6, ends: float = 0.3, gaps: float = 0.3) -> Batch:
