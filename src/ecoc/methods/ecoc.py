@@ -10,12 +10,11 @@ One backward for all of them: what a loss must not reach is detached where it is
 (docs/method.md argues each); the presets keep the paper's values.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, normalize
+from torch.nn.functional import normalize
 
 from ecoc.batch import Batch, Sessions
 from ecoc.conservatism import conservatism_loss
@@ -28,82 +27,15 @@ from ecoc.imitation import sample_pool
 from ecoc.methods.base import Loss, Method, Parts
 from ecoc.methods.bc import BehaviourLoss
 from ecoc.methods.ecoc_config import ECoCConfig
+from ecoc.methods.ecoc_scene import Columns, Scene, of_branches
 from ecoc.neighbourhood import ClusterIndex
 from ecoc.policy import Policy
-from ecoc.schema import PAD
 from ecoc.targets import Targets
 from ecoc.transitions import Transitions, lambda_returns
 
 _ALL_UP_TO = 1000  # items; up to here xi enumerates, which is about as fast as a pool and has no noise
 _LARGEST_MERIT = 20.0  # weight of a logged item in advantage-weighted L_BC
 _GUARDED = 4096  # histories the diversity guard looks at
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The candidate actions of a step."""
-
-    items: Tensor | None  # [K]; none: the whole catalogue, PAD left out
-    correction: Tensor | None  # [K]; added to logits, for a pool that was not drawn evenly
-
-    def rows(self, table: Tensor, *, sparse: bool = False) -> Tensor:
-        """Their rows of a table, [K, d]."""
-        return table[PAD + 1 :] if self.items is None else embedding(self.items, table, sparse=sparse)
-
-    def actions(self, critic: Critic, table: Tensor, logged: Tensor, *, sparse: bool = False) -> tuple[Tensor, Tensor]:
-        """Action vectors of the columns [A, K, d] and of the logged items [A, N, d], by one pass of h."""
-        if self.items is None:
-            found = critic.actions(table[PAD + 1 :])
-            return found, found.index_select(1, logged - (PAD + 1))
-        found = critic.actions(embedding(torch.cat([self.items, logged]), table, sparse=sparse))
-        return found[:, : len(self.items)], found[:, len(self.items) :]
-
-    def corrected(self, logits: Tensor) -> Tensor:
-        """Logits as if every item had been as likely to be a column."""
-        return logits if self.correction is None else logits + self.correction
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What the losses of a step look at: N transitions, and n of their states in which K columns are explored."""
-
-    moves: Transitions
-    columns: Columns
-    items: Tensor  # [V, d] the actor's item vectors
-    nu: Tensor  # [S, N, d]
-    advantage: Tensor  # [J, N] of the logged items
-    some: Tensor | None  # [n] the states explored; none: all
-    mu: Tensor  # [n, d]
-    actions: Tensor  # [A, K, d]
-    near: Tensor | None  # [n, K] log weights of the explored actions; none: all alike
-
-    @property
-    def explorers(self) -> tuple[Tensor, Tensor]:
-        """State vectors [S, n, d] and advantages of the logged items [J, n], where columns are explored."""
-        if self.some is None:
-            return self.nu, self.advantage
-        return self.nu.index_select(1, self.some), self.advantage.index_select(1, self.some)
-
-    def touched(self, history: Tensor) -> Tensor | None:
-        """Items whose rows the step reads; none: all."""
-        if self.columns.items is None:
-            return None
-        return torch.cat([history.flatten(), self.moves.item, self.columns.items])
-
-    def logged(self) -> Tensor:
-        """The logged items of the states explored, [n]."""
-        return self.moves.item if self.some is None else self.moves.item[self.some]
-
-    def explored(self) -> Tensor:
-        """Advantages of all columns, mean over critics, [n, K]."""
-        return q_all(self.explorers[0], self.actions).mean(0)
-
-    def share(self) -> Tensor:
-        """How much each column is explored, [n, K]; rows sum to 1."""
-        if self.near is None:
-            count = self.actions.shape[1]
-            return self.mu.new_full((len(self.mu), count), 1 / count)
-        return self.near.softmax(1)
 
 
 class ECoC(Method):
@@ -367,11 +299,6 @@ class ECoC(Method):
             + (f", among {config.candidates:,} that an index finds" if self.index is not None else ""),
         }
         return {"loss": self.bc.choice(), "exploration": near[self.xi]}
-
-
-def of_branches(rows: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
-    """The same rows of each branch of a critic: [S, B, L, d] -> [S, N, d]."""
-    return torch.stack([rows(branch) for branch in states])
 
 
 def _cross_entropy(teacher: Tensor, logits: Tensor) -> Tensor:
