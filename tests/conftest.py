@@ -3,7 +3,7 @@
 import csv
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -61,3 +61,17 @@ def write_log() -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture(autouse=True, scope="module")
+def equations_on_one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Sums then have one order."""
+    if "equations" not in request.path.parts:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
