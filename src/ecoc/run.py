@@ -52,8 +52,10 @@ class TrainConfig(Config):
     checkpoint_seconds: float = Field(60.0, gt=0, description="longest time between two checkpoints")
     log_every: int = Field(50, ge=1, description="steps a line of metrics.jsonl sums up")
     tensorboard: bool = Field(False, description="write TensorBoard files too; needs ecoc[track]")
-    reward_scale: Literal["none", "mean", "max"] | Annotated[float, Field(gt=0)] = Field(
-        "max", description="what rewards are divided by: 1, their mean or largest size in training, or a number"
+    reward_scale: Literal["auto", "none", "mean", "max"] | Annotated[float, Field(gt=0)] = Field(
+        "auto",
+        description="what rewards are divided by: none, their mean or max size in training, or a number; auto: max, or"
+        " where a few outliers would dwarf all others the 99.9th percentile, and outliers are cut",
     )
     shuffle_rewards: bool = Field(False, description="a control: rewards change places among the training events")
     terminal_every: int = Field(

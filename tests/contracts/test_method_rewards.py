@@ -9,6 +9,7 @@ import pytest
 import torch
 from toy import TRAINED, lines, prepare, train, write_random, write_walks
 
+import ecoc
 from ecoc.batch import Batch
 from ecoc.data.loader import Mode, Windows, Worth, open_sessions, open_worth
 from ecoc.data.sequences import Dataset
@@ -250,3 +251,30 @@ def test_a_step_without_a_known_outcome_leaves_finite_numbers(cut: Dataset, tmp_
     plan = {"batch": 1, "max_steps": 3, "log_every": 1}
     run = train(cut, tmp_path / "run", case.partition(",")[0], train=plan, method=SETTINGS[case])
     assert len(lines(run)) == 3
+
+
+def priced(folder: Path, outliers: int, size: float) -> Dataset:
+    """2,000 events worth 1 to 4, some of them `size`."""
+    rng = np.random.default_rng(0)
+    worth = rng.integers(1, 5, 2000).astype(float)
+    worth[:outliers] = size
+    rows = [f"u{k % 50},i{rng.integers(9)},{k},{value}\n" for k, value in enumerate(rng.permutation(worth))]
+    (folder / "log.csv").write_text("user,item,time,paid\n" + "".join(rows))
+    columns: dict[str, Any] = {"user": "user", "item": "item", "time": "time", "reward_column": "paid"}
+    return ecoc.prepare(folder / "log.csv", folder / "data", validation=0, split="leave-one-out", **columns)
+
+
+@pytest.mark.parametrize(
+    ("outliers", "size", "divisor", "is_cut"),
+    [(0, 0.0, 4.0, False), (1, 39.0, 39.0, False), (1, 4e5, 4.0, True), (40, 4e5, 4e5, False)],
+)
+def test_a_few_outliers_do_not_dwarf_all_other_rewards(
+    tmp_path: Path, outliers: int, size: float, divisor: float, is_cut: bool
+) -> None:
+    data = priced(tmp_path, outliers, size)
+    worth = open_worth(data, "auto", shuffle=False, seed=0)
+    events = np.arange(len(data.items))
+    found, raw = worth.of(data, events), np.asarray(data.rewards)
+    assert np.allclose(found, np.clip(raw / divisor, -1, 1) if is_cut else raw / divisor, rtol=1e-6)
+    assert ("cut" in str(worth)) == is_cut
+    assert f"divided by {divisor:g}" in str(worth) or divisor >= 1e5

@@ -16,6 +16,7 @@ from ecoc.schema import PAD
 Mode = Literal["random", "tile", "prefix"]
 Ints = NDArray[np.int64]
 
+_USUAL, _HEAVY = 0.999, 10.0  # share of rewards that are not outliers, and how far beyond them outliers begin
 _BUCKET = 50  # batches whose windows are sorted by length together
 
 
@@ -33,24 +34,39 @@ class Worth:
     """Rewards as methods see them: scaled alike for all, or shuffled among the training events as a control."""
 
     factor: float
+    limit: float = float("inf")  # scaled rewards beyond it, either way, count as it
     shuffled: NDArray[np.float32] | None = None  # of all events, in place of the dataset's
 
     def of(self, data: Dataset, events: Ints) -> NDArray[np.float32]:
         """Scaled rewards of events."""
         found = data.rewards[events] if self.shuffled is None else self.shuffled[events]
-        return np.asarray(found * np.float32(self.factor), np.float32)
+        return np.clip(np.asarray(found * np.float32(self.factor), np.float32), -self.limit, self.limit)
+
+    def __str__(self) -> str:
+        cut = (
+            ""
+            if self.limit == float("inf")
+            else ", larger ones cut to it: they are too rare and too large to learn from"
+        )
+        return f"divided by {1 / self.factor:.6g}{cut}"
 
 
 def open_worth(data: Dataset, scale: str | float, *, shuffle: bool, seed: int) -> Worth:
-    """`scale`: none, mean or max (of the absolute rewards trained on), or what to divide by."""
+    """`scale`: none, mean or max (of the absolute rewards trained on), or what to divide by.
+
+    auto: max, unless that is more than ten times what all but a thousandth of the rewards stay within: then that.
+    """
     events, _ = _training_events(data)
     size = np.abs(np.asarray(data.rewards[events], np.float64))
-    by = {"none": 1.0, "mean": float(size.mean()), "max": float(size.max())}[scale] if isinstance(scale, str) else scale
+    largest, usual = float(size.max()), float(np.quantile(size, _USUAL))
+    is_heavy = scale == "auto" and 0 < usual < largest / _HEAVY
+    named = {"none": 1.0, "mean": float(size.mean()), "max": largest, "auto": usual if is_heavy else largest}
+    by = named[scale] if isinstance(scale, str) else scale
     rewards = None
     if shuffle:
         rewards = np.array(data.rewards, np.float32)
         rewards[events] = rewards[np.random.default_rng([seed, 1]).permutation(events)]
-    return Worth(1.0 / by if by else 1.0, rewards)
+    return Worth(1.0 / by if by else 1.0, 1.0 if is_heavy else float("inf"), rewards)
 
 
 class Windows:

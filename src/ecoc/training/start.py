@@ -237,7 +237,7 @@ def _train(
         say(f"resumed at step {loop.state.step} of {loop.steps}")
     else:
         journal.rewind(0)
-        for line in _plan(loop, cases, sparse):
+        for line in [*_plan(loop, cases, sparse), f"rewards: {worth}"]:
             say(line)
     if not loop.state.is_over:
         loop.go()
