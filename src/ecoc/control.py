@@ -27,6 +27,7 @@ from ecoc.schema import PAD
 _LARGEST_W = 1_000_000
 _GATHERED = 1 << 24  # most floats gathered at a time
 _GUARD_LIST = 10  # places of a list that the guard looks at
+_GUARD_EVEN = 4  # times the share that every item would have if all had the same: what anyone may have
 _GUARD_ROUNDS = 12
 _GUARD_SCORES = 1 << 26  # most scores a round computes
 
@@ -160,14 +161,15 @@ class ControlPolicy(TiedPolicy):
         return result
 
     def spread(self, query: Tensor, share: float) -> None:
-        """Diversity guard: charge items until none is in more than `share` of the lists of these queries.
+        """Diversity guard: charge items until none is in more than `share` of the lists of these queries, or four
+        times its even share where that is more.
 
         In turns, each charge becomes what leaves its item in just that share of the lists as they are, or nothing.
         """
         self.cost.zero_()
         blend = self.by("blend")
         query = query[: max(1, _GUARD_SCORES // self.items)]
-        cap = max(share, 2 * _GUARD_LIST / self.items)  # lists cannot be flatter than the catalogue is wide
+        cap = max(share, _GUARD_EVEN * _GUARD_LIST / self.items)
         if not self.w or cap >= 1 or not len(query):
             return
         for _ in range(_GUARD_ROUNDS):

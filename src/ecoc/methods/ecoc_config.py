@@ -64,4 +64,6 @@ class ECoCConfig(ImitationConfig):
     rank_by: RankBy = Field("blend", description="what lists are ordered by: policy, blend, rerank, control")
     w: float = Field(10.0, ge=0, le=1e6, description="blend: weight of the value; 0: the policy alone")
     m: int = Field(20, ge=1, description="rerank: how many of the policy's items are ordered by value")
-    guard: float = Field(0.5, gt=0, le=1, description="diversity: largest share of lists an item may be in; 1: any")
+    guard: float = Field(
+        0.02, gt=0, le=1, description="diversity: largest share of lists an item may be in, but 4 even shares; 1: any"
+    )
