@@ -163,7 +163,8 @@ class ControlPolicy(TiedPolicy):
     def spread(self, query: Tensor, share: float) -> None:
         """Diversity guard: charge items until none is in more than `share` of the lists of these queries.
 
-        Four times its even share, where that is more, is any item's right. In turns, each charge becomes what leaves its item in just that share of the lists as they are, or nothing.
+        Four times an even share, where that is more, is any item's right. In turns, each charge becomes what leaves its
+        item in just that share of the lists as they are, or nothing.
         """
         self.cost.zero_()
         blend = self.by("blend")
