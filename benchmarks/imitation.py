@@ -40,6 +40,7 @@ def settings(name: str, encoder: str, items: int) -> dict[str, Any]:
     train: dict[str, Any] = {}
     if name == "ecoc-paper":
         method |= open_preset("paper", encoder=encoder, method="ecoc")["method"]
+        train["reward_scale"] = "none"  # what the paper's alpha is meant for
         if items <= method["n2"]:
             method |= {"loss": "full", "n2": 0}
     if name == "supervised+ema":
@@ -64,7 +65,8 @@ def trained(data: Dataset, path: Path, values: dict[str, Any], seed: int, steps:
         "seed": seed,
         "checkpoint_seconds": 1e9,
     }
-    result = ecoc.train(data, path, config={**values, "train": {**train, **values["train"]}}).result()
+    config = {**values, "train": {**train, **values["train"]}}
+    result = ecoc.train(data, path, config=config, resume=path.exists()).result()
     facts = {"epochs": result["epochs"], "epoch_seconds": pace * result["steps"] / result["epochs"]}
     kept.write_text(json.dumps(facts))
     return facts
@@ -72,7 +74,7 @@ def trained(data: Dataset, path: Path, values: dict[str, Any], seed: int, steps:
 
 def judged(bench: Bench, path: Path, rank_by: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Ranks of a run on the cases of the bench."""
-    kept = path / f"ranks-{rank_by}.npy"
+    kept = path / f"ranks-{rank_by}-{len(bench.cases)}.npy"
     if not kept.is_file():
         model = ecoc.load(path)
         model = model.by(rank_by) if model.policy.has_critic else model  # type: ignore[arg-type]
@@ -86,7 +88,7 @@ def rows(data: Dataset, bench: Bench, encoder: str, options: argparse.Namespace)
     for name in options.methods.split(","):
         views = {"ecoc": {"ecoc, w = 0": "policy", "ecoc, w = 10": "blend"}}.get(name, {name: "policy"})
         for seed in range(options.seeds):
-            path = options.out / f"{data.path.name}-{encoder}-{name}-{seed}"
+            path = options.out / f"{data.path.name}-{encoder}-{name}-{options.steps}-{seed}"
             facts = trained(data, path, settings(name, encoder, data.counts.items), seed, options.steps)
             for label, rank_by in views.items():
                 row = found.setdefault(label, {"ranks": [], "facts": facts})

@@ -5,29 +5,32 @@
              and an item, hence one top-k or one index; w = 0 is the actor, and w can change at any time
     rerank   the actor's best m, in the order of min_j Q_j
     control  (mu + G(mu)) . M_i                           the blend distilled into a query over unchanged item vectors
+    cosine   mu . M_i / |M_i|                             the actor's direction against unit item vectors
 
 c_i is the diversity guard: what an item that crowds the lists is charged, in units of Q.
 """
 
-import math
 from collections.abc import Callable
 from copy import copy
-from typing import Self, get_args
+from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from ecoc.batch import History
 from ecoc.critic import Critic, q_of
 from ecoc.encoders import Encoder
 from ecoc.errors import InputError
-from ecoc.policy import RankBy, TiedPolicy
+from ecoc.policy import RankBy, TiedPolicy, check_rank_by
 from ecoc.schema import PAD
 
+_VALUED = ("blend", "rerank")  # ways of acting whose queries hold what the critic needs
 _LARGEST_W = 1_000_000
 _GATHERED = 1 << 24  # most floats gathered at a time
 _GUARD_LIST = 10  # places of a list that the guard looks at
 _GUARD_EVEN = 4  # times the share that every item would have if all had the same: what anyone may have
+_GUARD_FEWEST = 20  # lists that an item may be in; fewer cannot be told from chance
 _GUARD_ROUNDS = 12
 _GUARD_SCORES = 1 << 26  # most scores a round computes
 
@@ -60,8 +63,10 @@ class ControlPolicy(TiedPolicy):
         return {"blend": f"blend-w{self.w:g}", "rerank": f"rerank-m{self.m}"}.get(self.rank_by, self.rank_by)
 
     def by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
-        if rank_by not in (None, *get_args(RankBy)):
-            raise InputError(f"rank_by {rank_by!r:.40}: expected {', '.join(get_args(RankBy))}")
+        rank_by = rank_by or ("blend" if w is not None else "rerank" if m is not None else None)
+        check_rank_by(rank_by)
+        if (w is not None and rank_by != "blend") or (m is not None and rank_by != "rerank"):
+            raise InputError(f"rank_by {rank_by} takes no {'w' if w is not None else 'm'}: w is blend's, m is rerank's")
         if rank_by == "control" and self.head is None:
             raise InputError("no control head was trained; set method.control above 0 and train again")
         if w is not None and not 0 <= w <= _LARGEST_W:
@@ -75,7 +80,7 @@ class ControlPolicy(TiedPolicy):
     def query(self, history: History) -> Tensor:
         """Mu [B, d] and, if the critic has a say, nu joined over critics, each nu, and V: [B, d + q + S d + 1]."""
         mu = super().query(history)
-        if self.rank_by in ("policy", "control"):
+        if self.rank_by not in _VALUED:
             return mu
         nu = self.critic.last(self, history, mu)  # [S, B, d]
         return torch.cat([mu, self.critic.joined_states(nu), *nu, self.critic.value(nu)[:, None]], 1)
@@ -87,7 +92,7 @@ class ControlPolicy(TiedPolicy):
         return query[:, :dim], query[:, dim : dim + width], nu, query[:, -1]
 
     def aimed(self, query: Tensor) -> Tensor:
-        if self.rank_by == "policy":
+        if self.rank_by in ("policy", "cosine"):
             return query
         if self.rank_by == "control" and self.head is not None:
             return query + self.head(query)
@@ -97,6 +102,8 @@ class ControlPolicy(TiedPolicy):
         return torch.cat([mu, self.w * joined, torch.full_like(mu[:, :1], self.w)], 1)
 
     def catalogue(self) -> Tensor:
+        if self.rank_by == "cosine":
+            return self._once("unit", lambda: normalize(super(ControlPolicy, self).catalogue(), dim=1))
         if self.rank_by != "blend":
             return super().catalogue()
         return self._once(
@@ -117,9 +124,9 @@ class ControlPolicy(TiedPolicy):
             self._rest[name] = make().detach()
         return self._rest[name]
 
-    def values(self, query: Tensor, items: Tensor) -> Tensor | None:
-        if self.rank_by in ("policy", "control"):
-            return None
+    def values(self, query: Tensor, items: Tensor, history: History) -> Tensor | None:
+        if self.rank_by not in _VALUED:
+            query = self.by("blend").query(history)
         _, joined, _, worth = self._parts(query)
         return worth[:, None] + (joined[:, None] * self._joined()[items]).sum(2)
 
@@ -163,24 +170,29 @@ class ControlPolicy(TiedPolicy):
     def spread(self, query: Tensor, share: float) -> None:
         """Diversity guard: charge items until none is in more than `share` of the lists of these queries.
 
-        Four times an even share, where that is more, is any item's right. In turns, each charge becomes what leaves its
-        item in just that share of the lists as they are, or nothing.
+        Four times an even share, where that is more, is any item's right, and so is the share it has in the cloned
+        policy's lists: what the log made popular is not the critic's crowding. In turns, each charge becomes what
+        leaves its item in just that share of the lists as they are, or nothing.
         """
         self.cost.zero_()
-        blend = self.by("blend")
-        query = query[: max(1, _GUARD_SCORES // self.items)]
+        blend, query = self.by("blend"), query[: max(1, _GUARD_SCORES // self.items)]
         cap = max(share, _GUARD_EVEN * _GUARD_LIST / self.items)
-        if not self.w or cap >= 1 or not len(query):
+        if not self.w or cap >= 1 or cap * len(query) < _GUARD_FEWEST:
             return
+        caps = self._shares(self.by("policy").topk(query[:, : self.encoder.dim], _GUARD_LIST)[0]).clamp(min=cap)
         for _ in range(_GUARD_ROUNDS):
             self._rest.pop("blend", None)
             items, scores = blend.topk(query, _GUARD_LIST + 1)
-            found = torch.bincount(items[:, :_GUARD_LIST].flatten(), minlength=self.items + 1) / len(query)
-            some = ((found > cap) | (self.cost > 0)).nonzero().squeeze(1)  # [C]
+            some = ((self._shares(items[:, :_GUARD_LIST]) > caps) | (self.cost > 0)).nonzero().squeeze(1)  # [C]
             if not len(some):
                 break
             own = blend.aimed(query) @ blend.catalogue()[some].T  # [B, C]
             edge = torch.where(own >= scores[:, -2:-1], scores[:, -1:], scores[:, -2:-1])  # what would take its place
-            self.cost[some] += (own - edge).kthvalue(math.ceil((1 - cap) * len(query)), 0).values / self.w
+            rank = ((1 - caps[some]) * len(query)).ceil().long().clamp(min=1) - 1  # [C]
+            self.cost[some] += (own - edge).sort(0).values.gather(0, rank[None]).squeeze(0) / self.w
             self.cost.clamp_(min=0)
         self._rest.pop("blend", None)
+
+    def _shares(self, lists: Tensor) -> Tensor:
+        """Share of the lists [n, k] that each item is in, [V]."""
+        return torch.bincount(lists.flatten(), minlength=self.items + 1) / len(lists)

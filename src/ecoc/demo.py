@@ -10,6 +10,7 @@ from typing import Any
 from ecoc.data.describe import page, summary
 from ecoc.data.prepare import prepare
 from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import compare
 from ecoc.evaluation.evaluate import evaluate as evaluate_run
 from ecoc.evaluation.truth import open_market, true_reward
@@ -22,6 +23,7 @@ from ecoc.world import POLICIES, Market, evaluate
 
 _EPOCHS = 8
 _TAU = 0.02
+_MARK = "made by ecoc demo"
 _WEIGHTS = (0.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _CURVE_USERS = 1000
 
@@ -103,6 +105,7 @@ def _trained(data: Dataset, folder: Path, seed: int, threads: int, progress: Wat
     for method, extra in (("supervised", {"ema": _TAU}), ("ecoc", {})):
         run = _fresh(folder / method)
         train(data, run, method=method, settings={"train": {**common, **extra}}, progress=progress)
+        (run / _MARK).touch()
     return {method: load(folder / method) for method in ("supervised", "ecoc")}
 
 
@@ -131,8 +134,10 @@ def _drawn(curve: list[dict[str, float]]) -> str:
 
 
 def _fresh(path: Path) -> Path:
-    """A place for a run; the one of an earlier demo makes room."""
+    """A place for a run; the one of an earlier demo makes room, anyone else's does not."""
     if is_run(path):
+        if not (path / _MARK).is_file():
+            raise InputError(f"{path}: a run that no demo made is there; choose another folder with -o")
         shutil.rmtree(path)
     return path
 

@@ -94,7 +94,8 @@ class Model:
         what is popular. `exclude_seen` leaves out a history's own items, `exclude` the given ones, `only` all others.
         A batch answers as its histories would one by one.
         """
-        self.policy.train(False)
+        if self.policy.training:  # or it would forget what it derived from its weights
+            self.policy.train(False)
         asked = [self._read(history) for history in _lists(histories)]
         banned = self._known(exclude)
         allowed = None if only is None else torch.from_numpy(self._known(only))
@@ -140,7 +141,7 @@ class Model:
                     history = _history([rows[i] for i in index.tolist()], self.policy.length)
                     query = policy.query(history)
                     items[index], scores[index] = policy.topk(query, k, exclude=exclude[index], only=only)
-                    found = policy.values(query, items[index])
+                    found = policy.values(query, items[index], history)
                     if found is not None:
                         values[index] = found * self._reward_unit
         _add(result, self.vocab, items, scores, values)

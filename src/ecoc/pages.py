@@ -108,9 +108,17 @@ def ranking_page(facts: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"  {facts['split']} split: {facts['cases']:,} cases of {facts['users']:,} users",
-            *_table(facts["runs"], lambda row: row["metrics"]),
+            *_table(_acting(facts["runs"]), lambda row: row["metrics"]),
         ]
     )
+
+
+def _acting(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows whose names say how a run acts, where it could act otherwise."""
+    return [
+        row if row["acting"] == "policy" else {**row, "name": f"{row['name']} ({row['acting'].replace('-', ', ')})"}
+        for row in runs
+    ]
 
 
 def compare_page(facts: dict[str, Any]) -> str:
@@ -119,7 +127,7 @@ def compare_page(facts: dict[str, Any]) -> str:
     lines = [
         f"{facts['data']}, {facts['split']} split: {facts['cases']:,} cases of {facts['users']:,} users",
         "",
-        *_table(facts["runs"], lambda row: row["metrics"]),
+        *_table(_acting(facts["runs"]), lambda row: row["metrics"]),
         "",
         f"  {'difference':<{width}}{'metric':<10}{'':>9}{'95 % interval':>22}{'p':>9}{'p (Holm)':>10}",
     ]

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,17 @@ from ecoc.encoders import Encoder, Imitation
 from ecoc.errors import ArtifactError, InputError
 from ecoc.schema import PAD
 
-RankBy = Literal["policy", "blend", "rerank", "control"]
-"""What a list is ordered by: the cloned policy, policy and value in one product, or the policy's best by value."""
+RankBy = Literal["policy", "blend", "rerank", "control", "cosine"]
+"""What lists are ordered by: the cloned policy, policy and value in one product, the policy's best by value, a head
+that was distilled from the blend, or the cloned policy's direction."""
 
 _ROUNDING = 1e-6  # of the sum of absolute products; two ways to sum 64 of them differ by less
+
+
+def check_rank_by(rank_by: str | None) -> None:
+    """Refuse a way of acting that does not exist."""
+    if rank_by not in (None, *get_args(RankBy)):
+        raise InputError(f"rank_by {rank_by!r:.40}: expected {', '.join(get_args(RankBy))}")
 
 
 class Policy(nn.Module, ABC):
@@ -53,12 +60,13 @@ class Policy(nn.Module, ABC):
 
     def by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
         """The same policy acting in another way; none: as it does. Only a policy with a critic has a choice."""
+        check_rank_by(rank_by)
         if rank_by not in (None, "policy") or w is not None or m is not None:
             raise InputError("this policy has no critic to act on: it can only be ranked by policy, without w and m")
         return self
 
-    def values(self, query: Tensor, items: Tensor) -> Tensor | None:
-        """Long-term worth of the given items [B, K] as a critic sees it; none without one."""
+    def values(self, query: Tensor, items: Tensor, history: History) -> Tensor | None:
+        """Long-term worth of the given items [B, K] as a critic sees it, none without one; `query` is the history's."""
         return None
 
     def ranks(self, query: Tensor, target: Tensor, exclude: Tensor | None = None) -> Tensor:

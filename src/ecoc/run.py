@@ -55,7 +55,10 @@ class TrainConfig(Config):
     reward_scale: Literal["auto", "none", "mean", "max"] | Annotated[float, Field(gt=0)] = Field(
         "auto",
         description="what rewards are divided by: none, their mean or max size in training, or a number; auto: max, or"
-        " where a few outliers would dwarf all others the 99.9th percentile, and outliers are cut",
+        " for amounts whose largest is over ten times the 99.9th percentile that one, and larger ones are cut",
+    )
+    act_with: Literal["best", "ema", "online"] = Field(
+        "best", description="weights that act: averaged or online, or whichever validation finds better"
     )
     shuffle_rewards: bool = Field(False, description="a control: rewards change places among the training events")
     terminal_every: int = Field(

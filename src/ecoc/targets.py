@@ -22,8 +22,8 @@ class Targets(Generic[M_co]):
     brought up to date by one step of the k-fold rate, when it is read or before it moves. The result is the same.
     """
 
-    def __init__(self, module: M_co, tau: float) -> None:
-        self.tau = tau
+    def __init__(self, module: M_co, tau: float, *, warmup: bool = True) -> None:
+        self.tau, self.warmup = tau, warmup
         self.copy = deepcopy(module).train(False).requires_grad_(False)
         names = [name for name, _ in module.named_parameters()]
         pairs = zip(self.copy.parameters(), module.parameters(), strict=True)
@@ -44,7 +44,7 @@ class Targets(Generic[M_co]):
         self.copy.train(False)  # also drops what the copy derived from its old weights
         dense = [pair for name, pair in self._pairs.items() if name not in self._due]
         mine, theirs = zip(*dense, strict=True)
-        torch._foreach_lerp_(list(mine), list(theirs), max(self.tau, 1 / (step + 9)) if self.tau else 0.0)
+        torch._foreach_lerp_(list(mine), list(theirs), self._rate(step))
         self._step = step + 1
 
     @torch.no_grad()
@@ -61,11 +61,14 @@ class Targets(Generic[M_co]):
                 mine[late] = torch.lerp(theirs[late], mine[late], kept.exp().to(mine.dtype)[:, None])
                 due[late] = self._step
 
+    def _rate(self, step: int) -> float:
+        return max(self.tau, 1 / (step + 9)) if self.tau and self.warmup else self.tau
+
     def _kept(self, steps: Tensor) -> Tensor:
         """Log of the share of its first place that a copy keeps after so many steps."""
         if not self.tau:
             return torch.zeros(steps.shape, dtype=torch.float64)
-        turn = max(0, math.ceil(1 / self.tau) - 9)  # from here on the rate is tau
+        turn = max(0, math.ceil(1 / self.tau) - 9) if self.warmup else 0  # from here on the rate is tau
         early = steps.clamp(max=turn).double()
         late = (steps - turn).clamp(min=0).double() * (math.log1p(-self.tau) if self.tau < 1 else -1e4)
         return math.log(8) - (early + 8).log() + late

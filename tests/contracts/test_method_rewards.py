@@ -254,10 +254,10 @@ def test_a_step_without_a_known_outcome_leaves_finite_numbers(cut: Dataset, tmp_
 
 
 def priced(folder: Path, outliers: int, size: float) -> Dataset:
-    """2,000 events worth 1 to 4, some of them `size`."""
+    """2,000 amounts up to 4, some of them `size`; with a negative number of outliers, as many of two kinds only."""
     rng = np.random.default_rng(0)
-    worth = rng.integers(1, 5, 2000).astype(float)
-    worth[:outliers] = size
+    worth = np.linspace(1, 4, 2000) if outliers >= 0 else np.full(2000, 4.0)
+    worth[: abs(outliers)] = size
     rows = [f"u{k % 50},i{rng.integers(9)},{k},{value}\n" for k, value in enumerate(rng.permutation(worth))]
     (folder / "log.csv").write_text("user,item,time,paid\n" + "".join(rows))
     columns: dict[str, Any] = {"user": "user", "item": "item", "time": "time", "reward_column": "paid"}
@@ -266,7 +266,7 @@ def priced(folder: Path, outliers: int, size: float) -> Dataset:
 
 @pytest.mark.parametrize(
     ("outliers", "size", "divisor", "is_cut"),
-    [(0, 0.0, 4.0, False), (1, 39.0, 39.0, False), (1, 4e5, 4.0, True), (40, 4e5, 4e5, False)],
+    [(0, 0.0, 4.0, False), (1, 39.0, 39.0, False), (1, 4e5, 4.0, True), (40, 4e5, 4e5, False), (-1, 80.0, 80.0, False)],
 )
 def test_a_few_outliers_do_not_dwarf_all_other_rewards(
     tmp_path: Path, outliers: int, size: float, divisor: float, is_cut: bool
@@ -275,6 +275,6 @@ def test_a_few_outliers_do_not_dwarf_all_other_rewards(
     worth = open_worth(data, "auto", shuffle=False, seed=0)
     events = np.arange(len(data.items))
     found, raw = worth.of(data, events), np.asarray(data.rewards)
-    assert np.allclose(found, np.clip(raw / divisor, -1, 1) if is_cut else raw / divisor, rtol=1e-6)
+    assert np.allclose(found, np.clip(raw / divisor, -1, 1) if is_cut else raw / divisor, rtol=2e-3)
     assert ("cut" in str(worth)) == is_cut
-    assert f"divided by {divisor:g}" in str(worth) or divisor >= 1e5
+    assert found.max() == pytest.approx(1)

@@ -55,6 +55,7 @@ ECOC: dict[str, Any] = {
     "beta": 1.0,
     "gamma": 0.95,
     "tau": 0.02,
+    "tau_warmup": True,
     "trace": 0.8,
     "dc": 0.0,
     "critic": "tower",

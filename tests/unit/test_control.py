@@ -136,20 +136,34 @@ def test_without_weight_the_blend_is_the_actor(kind: dict[str, Any]) -> None:
 def test_values_are_the_states_worth_and_the_mean_of_the_critics(kind: dict[str, Any], rank_by: RankBy) -> None:
     policy, history = make(**kind).by(rank_by), histories()
     items = torch.randint(1, ITEMS + 1, (7, 4), generator=torch.Generator().manual_seed(2))
-    found, hand = policy.values(policy.query(history), items), Hand(policy, history)
+    found, hand = policy.values(policy.query(history), items, history), Hand(policy, history)
     assert found is not None
     expected = hand.worth[:, None] + np.take_along_axis(hand.q.mean(0), items.numpy(), 1)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-9)
     assert hand.worth.any() == kind.get("dueling", True)
 
 
-@pytest.mark.parametrize("rank_by", ["policy", "control"])
+@pytest.mark.parametrize("rank_by", ["policy", "control", "cosine"])
 @torch.no_grad()
-def test_the_actor_alone_knows_no_values(rank_by: RankBy) -> None:
-    policy = make().by(rank_by)
-    query = policy.query(histories())
+def test_an_actor_that_does_not_act_on_values_still_knows_them(rank_by: RankBy) -> None:
+    policy, history, items = make(), histories(), torch.arange(1, 8)[:, None]
+    view = policy.by(rank_by)
+    query = view.query(history)
     assert query.shape == (7, DIM)
-    assert policy.values(query, torch.ones(7, 1, dtype=torch.int64)) is None
+    found, expected = view.values(query, items, history), policy.values(policy.query(history), items, history)
+    assert found is not None
+    assert expected is not None
+    assert torch.allclose(found, expected)
+
+
+@torch.no_grad()
+def test_cosine_ranks_by_direction() -> None:
+    policy, history = make(), histories()
+    view = policy.by("cosine")
+    unit = torch.nn.functional.normalize(policy.table[1:], dim=1)
+    expected = (policy.by("policy").query(history) @ unit.T).argsort(1, descending=True) + 1
+    assert torch.equal(view.topk(view.query(history), ITEMS)[0], expected)
+    assert view.acting == "cosine"
 
 
 @torch.no_grad()
@@ -269,7 +283,7 @@ def test_acting_by_control_needs_a_head() -> None:
 def test_views_share_weights_and_leave_the_policy_as_it_is() -> None:
     policy, history = make(w=3.0, m=6), histories()
     before = policy.topk(policy.query(history), 5)[0]
-    view = policy.by("rerank", w=9.0, m=2)
+    view = policy.by(w=9.0).by(m=2)
     assert (view.rank_by, view.w, view.m, view.acting) == ("rerank", 9.0, 2, "rerank-m2")
     assert (policy.rank_by, policy.w, policy.m, policy.acting) == ("blend", 3.0, 6, "blend-w3")
     assert view.by("blend").acting == "blend-w9"
@@ -325,16 +339,19 @@ def test_a_lagged_copy_does_not_answer_from_old_weights() -> None:
     assert found.tolist() == best(Hand(policy, history).blend(3.0))
 
 
-def crowded(items: int, lead: float) -> tuple[ControlPolicy, Tensor]:
-    """Queries for all of which item 7 is `lead` logits better than it would be."""
+def crowded(items: int, lead: float, *, by_actor: bool = False) -> tuple[ControlPolicy, Tensor]:
+    """Queries for all of which item 7 is `lead` logits better than it would be, as the critic or the actor sees it."""
     policy = make(items=items, critic="shared", heads=2, w=2.0)
     with torch.no_grad():
         query = policy.query(histories(200, items=items))
-        query[:, 0] = 1.0
+        query[:, 0] = query[:, DIM] = 1.0
         policy.table[:, 0] = 0.0
-        policy.table[7, 0] = lead
+        policy.table[7, 0] = lead * by_actor
         policy.cost.zero_()
-    policy.train(False)
+        policy.train(False)
+        actions = policy._actions()
+        actions[:, :, 0] = 0.0
+        actions[:, 7, 0] = lead / policy.w * (not by_actor)
     return policy, query
 
 
@@ -347,7 +364,7 @@ def shares(policy: ControlPolicy, query: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("items", "share", "cap", "lead"),
     [
-        (60, 0.7, 0.7, 15.0),
+        (60, 0.7, 0.7, 20.0),
         (150, 0.3, 0.3, 4.0),
         (60, 0.1, 4 / 6, 15.0),
         (150, 0.1, 4 / 15, 8.0),
@@ -367,6 +384,22 @@ def test_the_guard_lets_no_item_crowd_the_lists(items: int, share: float, cap: f
     assert policy.cost[7] > 0
     assert (policy.cost[1:] == 0).any()  # not everything is charged
     np.testing.assert_allclose(policy.catalogue()[:, -1].numpy(), -policy.cost.numpy())  # and lists see it at once
+
+
+@torch.no_grad()
+def test_what_the_log_made_popular_is_no_crowding() -> None:
+    policy, query = crowded(150, lead=30.0, by_actor=True)
+    assert shares(policy, query)[7] == 1
+    policy.spread(query, 0.1)
+    assert policy.cost[7] == 0
+    assert shares(policy, query)[7] == 1
+
+
+@torch.no_grad()
+def test_too_few_lists_charge_nothing() -> None:
+    policy, query = crowded(150, lead=8.0)
+    policy.spread(query[:70], 0.1)
+    assert not policy.cost.any()
 
 
 @torch.no_grad()

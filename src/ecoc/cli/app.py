@@ -25,7 +25,7 @@ ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out the
 Untrained = Annotated[bool, typer.Option("--untrained/--no-untrained", help="Rows for popular, recent and markov.")]
 RankedBy = Annotated[
     str | None,
-    typer.Option("--rank-by", help="How a policy with a critic acts: policy, blend, rerank or control."),
+    typer.Option("--rank-by", help="How a policy with a critic acts: policy, blend, rerank, control, cosine."),
 ]
 Weight = Annotated[float | None, typer.Option("-w", "--w", help="blend: weight of the long-term value; 0: policy.")]
 Reranked = Annotated[int | None, typer.Option("-m", "--m", help="rerank: items of the policy ordered by value.")]

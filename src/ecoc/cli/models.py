@@ -44,7 +44,9 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
             show_default="sasrec",
         ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="The paper's settings for a dataset: yelp, tmall, rl4rs.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The paper's settings: yelp, tmall, rl4rs, or paper for others.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings, such as a run's config.toml.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="One setting: train.max_epochs=5, encoder.dim=32, method.n2=1000.")
@@ -204,6 +206,5 @@ def _names(text: str) -> list[str]:
 
 
 def _acting(rank_by: str | None, w: float | None, m: int | None) -> dict[str, Any]:
-    """How a policy is to act; asking for a weight asks for the blend, for a number of items the re-ranking."""
-    asked = rank_by or ("blend" if w is not None else "rerank" if m is not None else None)
-    return {"rank_by": asked, "w": w, "m": m}
+    """How a policy is to act."""
+    return {"rank_by": rank_by, "w": w, "m": m}

@@ -17,6 +17,7 @@ Mode = Literal["random", "tile", "prefix"]
 Ints = NDArray[np.int64]
 
 _USUAL, _HEAVY = 0.999, 10.0  # share of rewards that are not outliers, and how far beyond them outliers begin
+_KINDS = 100  # distinct rewards from which they are amounts
 _BUCKET = 50  # batches whose windows are sorted by length together
 
 
@@ -54,12 +55,13 @@ class Worth:
 def open_worth(data: Dataset, scale: str | float, *, shuffle: bool, seed: int) -> Worth:
     """`scale`: none, mean or max (of the absolute rewards trained on), or what to divide by.
 
-    auto: max, unless that is more than ten times what all but a thousandth of the rewards stay within: then that.
+    auto: max; but where rewards are amounts and the largest is more than ten times the 99.9th percentile, the latter.
     """
     events, _ = _training_events(data)
     size = np.abs(np.asarray(data.rewards[events], np.float64))
     largest, usual = float(size.max()), float(np.quantile(size, _USUAL))
-    is_heavy = scale == "auto" and 0 < usual < largest / _HEAVY
+    # rewards of a few kinds mean something, however rare the largest is; of amounts, outliers are just outliers
+    is_heavy = scale == "auto" and 0 < usual < largest / _HEAVY and len(np.unique(size)) > _KINDS
     named = {"none": 1.0, "mean": float(size.mean()), "max": largest, "auto": usual if is_heavy else largest}
     by = named[scale] if isinstance(scale, str) else scale
     rewards = None

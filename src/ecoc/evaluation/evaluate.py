@@ -203,6 +203,8 @@ def compare(  # noqa: PLR0913 - one parameter a choice
     if not runs:
         raise InputError("no run given to compare; name at least one")
     models = [run if isinstance(run, Model) else load(run) for run in runs]
+    if not any(model.policy.has_critic for model in models):
+        models[0].by(rank_by, w=w, m=m)  # says so if that makes no sense
     models = [model.by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
     dataset = _data_of(models[0], data)
     watch = progress or unwatched

@@ -49,6 +49,8 @@ class Method(nn.Module, ABC):
     """Base of every method. `policy` is what acts."""
 
     is_trained: ClassVar[bool] = True
+    has_encoder: ClassVar[bool] = True
+    """Whether it uses the encoder it is given."""
     needs_next: ClassVar[bool] = False
     """Whether it learns from the state after a transition: windows must hold it."""
     needs_returns: ClassVar[bool] = False

@@ -58,7 +58,7 @@ class ECoC(Method):
             dim = parts.encoder.dim
             self.policy.head = nn.Sequential(nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
         self.policy.rank_by, self.policy.w, self.policy.m = config.rank_by, config.w, config.m
-        self.behind = Targets(self.policy, config.tau)
+        self.behind = Targets(self.policy, config.tau, warmup=config.tau_warmup)
         self.lagged, self.averaged = {"policy": self.behind}, self.behind
         self.xi = config.xi if config.xi != "auto" else "all" if parts.dims.items <= _ALL_UP_TO else "pool"
         self.index = None
@@ -234,7 +234,7 @@ class ECoC(Method):
         """Diagnostics of a step."""
         policy, share, explored = self.policy, scene.share(), scene.explored()
         worth = policy.critic.value(scene.explorers[0])
-        logits = self._logits(scene.mu, scene.columns, scene.items)
+        logits = self._logits(scene.mu, Columns(scene.columns.items, None), scene.items)  # as the policy ranks
         best = logits.argmax(1, keepdim=True)
         first = (logits + (policy.w * explored if policy.rank_by == "blend" else 0)).argmax(1)
         logged = normalize(scene.items[scene.logged()], dim=1)
@@ -249,6 +249,7 @@ class ECoC(Method):
             "lag": self._lag(),
             "distinct": torch.tensor(float(len(set(first.tolist())))),
             "states": torch.tensor(float(len(first))),
+            "whole": torch.tensor(q.shape[1] / max(1, len(scene.moves.item))),
         }
 
     def _lag(self) -> Tensor:
@@ -262,17 +263,24 @@ class ECoC(Method):
     def worries(self, seen: dict[str, float]) -> dict[str, str]:
         found = {}
         largest = max(abs(seen.get(f"q/{name}", 0.0)) for name in ("logged", "explored", "policy"))
-        if largest > 2 * self._bound:
+        if self._bound == 0:
+            found["rewards"] = "all rewards are 0: there is no value to learn; act by policy"
+        elif largest > 2 * self._bound + 1:  # 1: what a critic may say before it has learnt
             found["q"] = (
                 f"Q is {largest:.3g}, more than twice what rewards allow ({self._bound:.3g}): it diverges; raise"
                 " method.alpha, lower method.gamma or train.lr"
             )
         if seen.get("support", 9.0) < 1.5 and self.policy.items > 10:
             found["xi"] = "xi explores fewer than 1.5 items a state: it collapsed onto the policy's favourite"
-        if seen.get("states", 0.0) >= 100 and seen["distinct"] <= 0.01 * seen["states"]:
+        if seen.get("whole", 1.0) == 0:
+            found["outcomes"] = (
+                "no transition's outcome lies in its window, so the critic learns nothing: use longer windows"
+                " (encoder.length) or act by policy"
+            )
+        if seen.get("states", 0.0) >= 100 and seen["distinct"] <= 0.01 * seen["states"] and self.policy.items > 10:
             found["lists"] = (
                 f"the first places of {seen['states']:.0f} lists hold {seen['distinct']:.0f} items: lists collapse;"
-                " lower method.w or method.guard"
+                " lower method.w"
             )
         return found
 

@@ -1,8 +1,8 @@
 """What ECoC can be told. Letters have the paper's meaning."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ecoc.conservatism import Form
 from ecoc.critic import Kind
@@ -18,6 +18,7 @@ class ECoCConfig(ImitationConfig):
     beta: float = Field(1.0, ge=0, description="weight of the behavioural constraint, L_BC; 0: none")
     gamma: float = Field(0.95, ge=0, le=1, description="discount of later rewards; 0: only the next one counts")
     tau: float = Field(0.02, ge=0, le=1, description="rate at which the lagged networks follow")
+    tau_warmup: bool = Field(True, description="follow faster at first, by 1 / (step + 9); the paper: no")
     trace: float = Field(0.8, ge=0, le=1, description="lambda of the returns along the log; 0: one step, as the paper")
     dc: float = Field(0.0, ge=0, description="weight of directional control, L_DC; the paper: 1")
 
@@ -67,3 +68,9 @@ class ECoCConfig(ImitationConfig):
     guard: float = Field(
         0.02, gt=0, le=1, description="diversity: largest share of lists an item may be in, but 4 even shares; 1: any"
     )
+
+    @model_validator(mode="after")
+    def _has_what_it_acts_by(self) -> Self:
+        if self.rank_by == "control" and not self.control:
+            raise ValueError("rank_by = control needs a control head: set control above 0")
+        return self

@@ -91,6 +91,7 @@ class NeuralLCB(Method):
     """Regression of the reward, then pessimism: a bandit, so what follows a reward does not count (gamma = 0)."""
 
     policy: LCBPolicy
+    has_encoder = False
 
     class Config(LCBConfig):
         """Settings of NeuralLCB."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from ecoc.batch import Batch
 from ecoc.data.loader import Cases, Windows
 from ecoc.data.sequences import Dataset
-from ecoc.errors import ArtifactError, TrainingError
+from ecoc.errors import ArtifactError, InputError, TrainingError
 from ecoc.evaluation.judge import rank_cases
 from ecoc.evaluation.metrics import means
 from ecoc.methods import Loss, Method, Phase
@@ -88,6 +88,8 @@ class Loop:
         )
         self.lagged = dict(method.lagged)
         self.averaged = method.averaged
+        if self.averaged is not None and config.ema:
+            raise InputError("train.ema: this method averages its weights itself, at method.tau; leave train.ema 0")
         if self.averaged is None and config.ema:
             self.averaged = self.lagged["ema"] = Targets(method.policy, config.ema)
         if sparse:
@@ -96,6 +98,8 @@ class Loop:
                 if name == "ema" or method.freshens:
                     copy.follow_rows(tables)
         self.state = State()
+        if self.averaged is not None and config.act_with != "online":
+            self.state.best_source = "ema"  # unless validation finds otherwise
         self.steps = config.max_steps or config.max_epochs * windows.steps
         self.every = config.validate_every or windows.steps
         self.clock: Stopwatch = method.clock
@@ -262,7 +266,8 @@ class Loop:
             results["ema"] = self._measure(self.averaged.copy, signals)
         if signals.number:
             return
-        source = max(results, key=lambda name: results[name][CHOSEN_BY])
+        allowed = [name for name in results if self.config.act_with in ("best", name)] or list(results)
+        source = max(allowed, key=lambda name: results[name][CHOSEN_BY])
         found = results[source]
         is_best = state.best is None or found[CHOSEN_BY] > state.best[CHOSEN_BY]
         state.validated = state.step

@@ -168,7 +168,7 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Calla
     facts: dict[str, Any] = {
         "run": str(run.path),
         "method": config.method_name,
-        "encoder": config.encoder_name if method.is_trained else None,
+        "encoder": config.encoder_name if method.is_trained and method.has_encoder else None,
         "items": data.counts.items,
         "epochs": 0,
         "best_epoch": 0,
@@ -262,7 +262,7 @@ def _is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
     can = bool(method.few_rows())
     if config.train.table == "sparse" and not can:
         raise InputError(
-            "train.table = sparse: this loss or encoder reads every row of the table; choose dense or auto"
+            "train.table = sparse: this loss, encoder or exploration reads every row of the table; choose dense or auto"
         )
     return can and (
         config.train.table == "sparse" or (config.train.table == "auto" and data.counts.items > _SPARSE_FROM)
@@ -279,5 +279,6 @@ def _plan(loop: Loop, cases: Any, sparse: bool) -> list[str]:
         f"item table: {'only touched rows' if sparse else 'every row'} updated each step",
         f"judged on {len(cases):,} held-out events every {loop.every:,} steps; {config.patience} without gain end it"
         if len(cases)
-        else "no sequences are held out for validation: trains to the end and keeps the last weights",
+        else "no sequences are held out for validation: trains to the end and keeps the last weights"
+        + (", averaged" if loop.state.best_source == "ema" else ""),
     ]
