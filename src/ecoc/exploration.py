@@ -53,7 +53,7 @@ def sample_gumbel(rows: int, columns: int) -> Tensor:
     """Gumbel noise [rows, columns]: each row a window, at a random place, of noise that was drawn once.
 
     A fresh draw for every cell costs more than everything else xi does. The draws of a row are independent of each
-    other; rows are independent but for the rare overlap of their windows.
+    other; rows whose windows overlap share noise, though for other items.
     """
     noise = _gumbel(max(_NOISE, 4 * columns))
     return noise.unfold(0, columns, 1)[torch.randint(0, len(noise) - columns + 1, (rows,))]
