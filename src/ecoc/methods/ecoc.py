@@ -265,7 +265,7 @@ class ECoC(Method):
         largest = max(abs(seen.get(f"q/{name}", 0.0)) for name in ("logged", "explored", "policy"))
         if self._bound == 0:
             found["rewards"] = "all rewards are 0: there is no value to learn; act by policy"
-        elif largest > 2 * self._bound + 1:  # 1: what a critic may say before it has learnt
+        elif largest > 2 * self._bound:
             found["q"] = (
                 f"Q is {largest:.3g}, more than twice what rewards allow ({self._bound:.3g}): it diverges; raise"
                 " method.alpha, lower method.gamma or train.lr"
