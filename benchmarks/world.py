@@ -12,7 +12,6 @@ not trained again. Prints Markdown; intervals are over seeds (Student), the last
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,7 @@ def measured(data: Dataset, path: Path, values: dict[str, Any], options: argpars
         return dict(json.loads(kept.read_text()))
     seed = int(data.manifest.settings["world"]["seed"])  # type: ignore[index]
     common = {"max_epochs": options.epochs, "patience": 0, "seed": seed, "threads": 1}
-    started = time.process_time()
-    ecoc.train(data, path, config={**values, "train": {**common, **values.get("train", {})}}, resume=path.exists())
-    spent = time.process_time() - started
+    run = ecoc.train(data, path, config={**values, "train": {**common, **values.get("train", {})}}, resume=path.exists())
     model, market = ecoc.load(path), open_market(data)
     earned = true_reward(model, market, options.users, seed=seed)
     ranked = ecoc.evaluate(model, data, untrained=False, max_cases=10_000)
@@ -58,7 +55,7 @@ def measured(data: Dataset, path: Path, values: dict[str, Any], options: argpars
         "tempting": earned.tempting,
         "ndcg@10": ranked["metrics"]["ndcg@10"],
         "list_coverage": ranked["coverage@10"],
-        "seconds": spent,
+        "seconds": run.result()["seconds"],
         "curve": [],
     }
     for w in WEIGHTS if path.name.endswith("-ecoc") else ():
@@ -80,7 +77,7 @@ def table(world: str, found: dict[str, list[dict[str, Any]]]) -> None:
     """Rows of one world."""
     base = [one["reward"] for one in found["supervised-ema"]]
     print(f"\n### {world}, {len(base)} seeds\n")
-    print("| policy | true reward a step | × supervised+EMA | items shown | tempting | NDCG@10 | core-s |")
+    print("| policy | true reward a step | × supervised+EMA | items shown | tempting | NDCG@10 | training, s |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, cells in found.items():
         reward = [one["reward"] for one in cells]
