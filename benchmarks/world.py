@@ -45,7 +45,8 @@ def measured(data: Dataset, path: Path, values: dict[str, Any], options: argpars
         return dict(json.loads(kept.read_text()))
     seed = int(data.manifest.settings["world"]["seed"])  # type: ignore[index]
     common = {"max_epochs": options.epochs, "patience": 0, "seed": seed, "threads": 1}
-    run = ecoc.train(data, path, config={**values, "train": {**common, **values.get("train", {})}}, resume=path.exists())
+    config = {**values, "train": {**common, **values.get("train", {})}}
+    run = ecoc.train(data, path, config=config, resume=path.exists())
     model, market = ecoc.load(path), open_market(data)
     earned = true_reward(model, market, options.users, seed=seed)
     ranked = ecoc.evaluate(model, data, untrained=False, max_cases=10_000)
