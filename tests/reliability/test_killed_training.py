@@ -59,7 +59,7 @@ Journal.rewind = lambda self, size: None
 """,
     "averages": """
 from ecoc.targets import Targets
-Targets.load = lambda self, state: None
+Targets.load = lambda self, state, step: None
 """,
 }
 

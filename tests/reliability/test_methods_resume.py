@@ -43,8 +43,8 @@ def stop_at(self, batch):
 Loop._step = stop_at
 """
 FORGETFUL = {
-    "lagged copies": ("sdac_sr", "from ecoc.targets import Targets\nTargets.load = lambda self, state: None"),
-    "the policy's own": ("ecoc", "from ecoc.targets import Targets\nTargets.load = lambda self, state: None"),
+    "lagged copies": ("sdac_sr", "from ecoc.targets import Targets\nTargets.load = lambda self, state, step: None"),
+    "the policy's own": ("ecoc", "from ecoc.targets import Targets\nTargets.load = lambda self, state, step: None"),
     "moments": ("sqn", "from ecoc.training.optimiser import Optimiser\nOptimiser.load = lambda self, state: None"),
     "the phase": (
         "sdac_dc",
