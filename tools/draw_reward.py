@@ -55,8 +55,8 @@ def draw(axes: Any, curve: Any, world: str, cells: dict[str, list[dict[str, Any]
     spread = [np.std([one["reward"] for one in cells[name]]) for name in names]
     colours = [KNOWING if name in POLICIES else LEARNED for name in names]
     axes.barh([ROWS[name] for name in names], means, xerr=spread, color=colours, height=0.7)
-    for place, value in enumerate(means):
-        axes.text(value + 0.06, place, f"{value:.2f}", va="center", fontsize=8)
+    for place, (value, error) in enumerate(zip(means, spread, strict=True)):
+        axes.text(value + error + 0.03, place, f"{value:.2f}", va="center", fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.9)
     axes.set_title(world.replace("-", ":"), loc="left", fontsize=10)
@@ -65,7 +65,8 @@ def draw(axes: Any, curve: Any, world: str, cells: dict[str, list[dict[str, Any]
     rewards, ndcgs = (np.mean([[p[key] for p in curve] for curve in points], axis=0) for key in ("reward", "ndcg@10"))
     curve.plot(ndcgs, rewards, "o-", color=LEARNED)
     for point, x, y in zip(points[0], ndcgs, rewards, strict=True):
-        curve.annotate(f"w = {point['w']:g}", (x, y), textcoords="offset points", xytext=(6, 4), fontsize=8)
+        aside = (6, -11) if point["w"] == 20 else (6, 3)
+        curve.annotate(f"w = {point['w']:g}", (x, y), textcoords="offset points", xytext=aside, fontsize=8)
     curve.set_xlabel("NDCG@10: likeness to the log")
     curve.set_ylabel("true reward a step")
     curve.set_title("what w trades", loc="left", fontsize=10)
