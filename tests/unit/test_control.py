@@ -9,28 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from torch import Tensor
+from tiny_control import DIM, ITEMS, KINDS, Hand, best, histories, make, name
 
-from ecoc.batch import Dims, History
-from ecoc.control import ControlPolicy
-from ecoc.encoders import ENCODERS
 from ecoc.errors import InputError
-from ecoc.methods import Parts
-from ecoc.methods.ecoc import ECoC
 from ecoc.policy import RankBy
 from ecoc.schema import PAD
 from ecoc.targets import Targets
-
-Floats = NDArray[np.float64]
-ITEMS, DIM, LENGTH = 30, 5, 4
-KINDS: list[dict[str, Any]] = [
-    {"critic": "tower", "heads": 2},
-    {"critic": "tower", "heads": 1, "dueling": False},
-    {"critic": "shared", "heads": 2},
-    {"critic": "separate", "heads": 1},
-    {"critic": "separate", "heads": 2},
-]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -39,65 +23,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def name(kind: dict[str, Any]) -> str:
-    return f"{kind['critic']}-{kind['heads']}"
-
-
-def make(items: int = ITEMS, seed: int = 0, **chosen: object) -> ControlPolicy:
-    """At rest, in float64, with charges; padding's row would be everyone's favourite."""
-    kind, dims = ENCODERS["gru4rec"], Dims(items)
-    config = kind.Config.build({"dim": DIM, "length": LENGTH, "init": 0.8, "hidden": 6, "head": 0, "dropout": 0.3})
-    told = {"hidden": 8, "dueling": True, "dc": 0.0, "control": 0.5, "rank_by": "blend", "w": 3.0, "m": 6} | chosen
-    torch.manual_seed(seed)
-    parts = Parts(dims, config, lambda **changes: kind(config.model_copy(update=changes), dims))
-    policy = ECoC(ECoC.Config.build(told), parts).policy.double()
-    with torch.no_grad():
-        policy.cost[1:].uniform_(0, 0.3)
-        policy.table[PAD] = 50.0
-        for weight in policy.critic.h.parameters():
-            weight.normal_()
-    policy.train(False)
-    return policy
-
-
-def histories(rows: int = 7, seed: int = 1, items: int = ITEMS) -> History:
-    draw = torch.Generator().manual_seed(seed)
-    inside = torch.arange(LENGTH) < torch.randint(1, LENGTH + 1, (rows, 1), generator=draw)
-    return History(torch.randint(1, items + 1, (rows, LENGTH), generator=draw) * inside)
-
-
-class Hand:
-    """What the policy should know of some histories, row by row: mu . M_i, V, and nu_j . h_j(i)."""
-
-    @torch.no_grad()
-    def __init__(self, policy: ControlPolicy, history: History) -> None:
-        critic, table = policy.critic, policy.critic.table(policy)
-        mu = policy.encoder.last(policy.encoder.embed(policy.table, history), history)
-        nu = critic.last(policy, history, mu).numpy()
-        h = critic.h(table / table.norm(dim=1, keepdim=True)).numpy()
-        self.logits: Floats = mu.numpy() @ policy.table.detach().numpy().T  # [B, V]
-        self.q: Floats = np.stack(
-            [nu[j % len(nu)] @ h[j % len(h)].T for j in range(max(len(nu), len(h)))]
-        )  # [J, B, V], without V(s)
-        self.worth: Floats = np.zeros(len(mu))
-        if critic.dueling:
-            self.worth = critic.worth(torch.from_numpy(nu.mean(0))).numpy()[:, 0]
-        self.cost: Floats = policy.cost.numpy()
-
-    def blend(self, w: float) -> Floats:
-        return np.asarray(self.logits + w * (self.q.mean(0) - self.cost))
-
-    def listed(self, row: int, m: int, left: set[int]) -> list[int]:
-        """All candidates: the actor's best m in the order of min_j Q, then the rest in the actor's."""
-        order = sorted(left, key=lambda i: -self.logits[row, i])
-        return sorted(order[:m], key=lambda i: -self.q[:, row, i].min()) + order[m:]
-
-
-def best(scores: Floats) -> list[list[int]]:
-    """Items of each row by score, padding left out."""
-    return [sorted(range(1, len(row)), key=lambda i, row=row: -row[i]) for row in scores]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=name)
@@ -337,92 +262,3 @@ def test_a_lagged_copy_does_not_answer_from_old_weights() -> None:
     policy.train(False)
     found = targets.copy.topk(targets.copy.query(history), ITEMS)[0]
     assert found.tolist() == best(Hand(policy, history).blend(3.0))
-
-
-def crowded(items: int, lead: float, *, by_actor: bool = False) -> tuple[ControlPolicy, Tensor]:
-    """Queries for all of which item 7 is `lead` logits better than it would be, as the critic or the actor sees it."""
-    policy = make(items=items, critic="shared", heads=2, w=2.0)
-    with torch.no_grad():
-        query = policy.query(histories(200, items=items))
-        query[:, 0] = query[:, DIM] = 1.0
-        policy.table[:, 0] = 0.0
-        policy.table[7, 0] = lead * by_actor
-        policy.cost.zero_()
-        policy.train(False)
-        actions = policy._actions()
-        actions[:, :, 0] = 0.0
-        actions[:, 7, 0] = lead / policy.w * (not by_actor)
-    return policy, query
-
-
-def shares(policy: ControlPolicy, query: Tensor) -> Tensor:
-    """Share of the lists of ten that each item is in."""
-    items, _ = policy.topk(query, 10)
-    return torch.bincount(items.flatten(), minlength=policy.items + 1) / len(query)
-
-
-@pytest.mark.parametrize(
-    ("items", "share", "cap", "lead"),
-    [
-        (60, 0.7, 0.7, 20.0),
-        (150, 0.3, 0.3, 4.0),
-        (60, 0.1, 4 / 6, 15.0),
-        (150, 0.1, 4 / 15, 8.0),
-        (60, 0.7, 0.7, 30.0),
-    ],
-)
-@torch.no_grad()
-def test_the_guard_lets_no_item_crowd_the_lists(items: int, share: float, cap: float, lead: float) -> None:
-    """To within a tenth: charges approach what is needed. Four even shares are any item's right."""
-    policy, query = crowded(items, lead)
-    assert shares(policy, query).max() > 1.3 * cap
-    policy.spread(query, share)
-    after = shares(policy, query)
-    assert after.max() <= 1.1 * cap
-    assert (policy.cost >= 0).all()
-    assert policy.cost[PAD] == 0
-    assert policy.cost[7] > 0
-    assert (policy.cost[1:] == 0).any()  # not everything is charged
-    np.testing.assert_allclose(policy.catalogue()[:, -1].numpy(), -policy.cost.numpy())  # and lists see it at once
-
-
-@torch.no_grad()
-def test_what_the_log_made_popular_is_no_crowding() -> None:
-    policy, query = crowded(150, lead=30.0, by_actor=True)
-    assert shares(policy, query)[7] == 1
-    policy.spread(query, 0.1)
-    assert policy.cost[7] == 0
-    assert shares(policy, query)[7] == 1
-
-
-@torch.no_grad()
-def test_too_few_lists_charge_nothing() -> None:
-    policy, query = crowded(150, lead=8.0)
-    policy.spread(query[:70], 0.1)
-    assert not policy.cost.any()
-
-
-@torch.no_grad()
-def test_the_guard_charges_nothing_where_it_is_not_needed() -> None:
-    policy, query = crowded(60, lead=2.0)
-    policy.cost.fill_(1.0)  # of an earlier time
-    policy.spread(query, 1.0)
-    assert not policy.cost.any()
-    flat, even = crowded(60, lead=0.0)
-    most = float(shares(flat, even).max())
-    assert most < 1
-    flat.spread(even, most)
-    assert not flat.cost.any()
-
-
-@torch.no_grad()
-def test_the_guard_has_no_say_without_the_critic() -> None:
-    policy, query = crowded(60, lead=2.0)
-    policy.w = 0.0
-    before = policy.by("policy").topk(query[:, :DIM], 10)[0]
-    policy.spread(query, 0.2)
-    assert not policy.cost.any()
-    assert torch.equal(policy.topk(query, 10)[0], before)
-    policy.w = 2.0
-    policy.spread(query[:0], 0.2)
-    assert not policy.cost.any()
