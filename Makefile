@@ -29,6 +29,7 @@ bench: $(READY)  ## speed, as ratios measured in one run
 	"$(BIN)/python" benchmarks/prepare.py
 	"$(BIN)/python" benchmarks/train.py growth
 	"$(BIN)/python" benchmarks/train.py evaluate
+	"$(BIN)/python" benchmarks/methods.py layout
 
 soak: $(READY)  ## checks that take minutes: 100 M events in bounded memory, long fuzzing
 	"$(BIN)/python" benchmarks/soak_prepare.py

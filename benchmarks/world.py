@@ -1,7 +1,8 @@
 """True reward per step of learned policies in the built-in worlds, beside controls, oracles and the logging policy.
 
     python benchmarks/world.py -o runs                                   # both worlds, seeds 100 to 104
-    python benchmarks/world.py -o runs --methods supervised,ecoc,sqn     # other methods, the same budget
+    python benchmarks/world.py -o runs --methods supervised-ema,sqn      # other methods, the same budget
+    python benchmarks/world.py --oracles --first-seed 0 --seeds 3        # only the policies that need no training
 
 Each seed makes another catalogue, other users, another log and other weights; the settings are those of
 `ecoc train --method ecoc`, chosen on other seeds (docs/method.md). Every method gets the same encoder, epochs and
@@ -22,7 +23,7 @@ from scipy import stats
 import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.evaluation.truth import open_market, true_reward
-from ecoc.world import POLICIES, evaluate
+from ecoc.world import POLICIES, Market, evaluate, parse_world
 
 TAU = 0.02
 METHODS: dict[str, dict[str, Any]] = {
@@ -95,11 +96,24 @@ def table(world: str, found: dict[str, list[dict[str, Any]]]) -> None:
             print(f"| {w:g} | {interval([point['reward'] for point in points])} | {ndcg:.4f} | {shown:.0f} |")
 
 
+def oracles(options: argparse.Namespace) -> None:
+    """What the policies earn that need no training, seed by seed, with intervals over users."""
+    print("| world, seed | " + " | ".join(POLICIES) + " |")
+    print("| --- |" + " --- |" * len(POLICIES))
+    for world in options.worlds.split(","):
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            market = Market(parse_world(world, seed=seed))
+            found = [evaluate(market, policy(market), options.users) for policy in POLICIES.values()]
+            cells = [f"{result.reward:.3f} ± {result.reward - result.low:.3f}" for result in found]
+            print(f"| `{world}`, {seed} | " + " | ".join(cells) + " |", flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("-o", "--out", type=Path, default=Path("runs"))
+    parser.add_argument("--oracles", action="store_true")
     parser.add_argument("--worlds", default="world:bait,world:satiation")
     parser.add_argument("--methods", default=DEFAULT)
     parser.add_argument("--seeds", type=int, default=5)
@@ -107,6 +121,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--users", type=int, default=4000)
     options = parser.parse_args()
+    if options.oracles:
+        oracles(options)
+        return
     for world in options.worlds.split(","):
         found: dict[str, list[dict[str, Any]]] = {}
         for seed in range(options.first_seed, options.first_seed + options.seeds):
