@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -44,6 +45,19 @@ class Sessions:
     items: NDArray[np.int64]
     offsets: NDArray[np.int64]
     rewards: NDArray[np.float32] | None = None  # scaled as in batches; of each item
+
+    def frequency(self, items: int) -> Tensor:
+        """Each item's share of the events, that is, of being a target; [V], an item that never occurs counts once."""
+        counts = torch.bincount(torch.from_numpy(self.items), minlength=items + 1).float()
+        return counts.clamp(min=1) / counts.sum()
+
+    def rewards_to_go(self) -> NDArray[np.float64]:
+        """R_t = sum of r_t' over t' >= t in the same sequence, not discounted, of every event."""
+        if self.rewards is None:
+            return np.zeros(len(self.items))
+        before = np.concatenate([[0.0], np.cumsum(self.rewards, dtype=np.float64)])
+        to_go: NDArray[np.float64] = np.repeat(before[self.offsets[1:]], np.diff(self.offsets)) - before[:-1]
+        return to_go
 
 
 @dataclass(frozen=True)

@@ -53,10 +53,8 @@ class Critic(nn.Module, ABC):
     def __init__(self, dim: int, *, heads: int, hidden: int, dueling: bool) -> None:
         super().__init__()
         self.h = ActionNet(heads, dim, hidden)
-        self.worth = nn.Sequential(nn.Linear(dim, hidden or dim), nn.ReLU(), nn.Linear(hidden or dim, 1))
-        if not dueling:
-            self.worth.requires_grad_(False)
-        self.dueling = dueling
+        width = hidden or dim
+        self.worth = nn.Sequential(nn.Linear(dim, width), nn.ReLU(), nn.Linear(width, 1)) if dueling else None
 
     @abstractmethod
     def states(self, policy: TiedPolicy, history: History, mu: Tensor) -> Tensor:
@@ -92,7 +90,7 @@ class Critic(nn.Module, ABC):
 
     def value(self, states: Tensor) -> Tensor:
         """V(s): [S, N, d] -> [N]; 0 for a critic that is not dueling."""
-        if not self.dueling:
+        if self.worth is None:
             return states.new_zeros(states.shape[1:-1])
         return self.worth(states.mean(0)).squeeze(-1)
 

@@ -131,6 +131,20 @@ class TiedPolicy(InnerProductPolicy):
         """Mu after every position, [B, L, d]."""
         return self.encoder(self.encoder.embed(self.item_vectors(), history), history)
 
+    def states_of(self, asked: Imitation, history: History) -> Tensor:
+        """Mu after every position, from the pass that was made to be taught if that was about these positions."""
+        return self.states(history) if asked.everywhere is None else asked.everywhere
+
+    @torch.no_grad()
+    def resting_states(self, history: History) -> Tensor:
+        """Mu after every position as the policy at rest sees it, without dropout."""
+        was_training = self.training
+        self.train(False)
+        try:
+            return self.states(history)
+        finally:
+            self.train(was_training)
+
     def imitate(self, batch: Batch, items: Tensor) -> Imitation:
         """States and the items they should point at; `items` are this step's item vectors."""
         return self.encoder.imitate(items, batch)
@@ -167,6 +181,10 @@ class Head(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """All items' values, without PAD's: [N, m] -> [N, V - 1]."""
         return with_one(states) @ self.weight[PAD + 1 :].T
+
+    def of(self, states: Tensor, items: Tensor) -> Tensor:
+        """Values of the given items: [N, m], [N, K] -> [N, K]."""
+        return (nn.functional.embedding(items, self.weight) @ with_one(states)[..., None]).squeeze(2)
 
 
 def with_one(states: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ def look(policy: ControlPolicy, history: History, mu: Tensor | None = None, *, c
         nu, units = np.stack([branch.numpy() for branch in branches]), np.stack([unit(row) for row in table.numpy()])
         nu = nu.min(0, keepdims=True) if clip == "vector" else nu
         h = np.stack([slow_h(critic.h, head, units) for head in range(len(critic.h.weights[0]))])
-        worth = slow_worth(critic.worth, nu.mean(0)) if critic.dueling else np.zeros(nu.shape[1:3])
+        worth = np.zeros(nu.shape[1:3]) if critic.worth is None else slow_worth(critic.worth, nu.mean(0))
     nu = np.repeat(nu, len(h) // len(nu), 0) if len(nu) < len(h) else nu
     h = np.repeat(h, len(nu) // len(h), 0) if len(h) < len(nu) else h
     return Eyes(mu.numpy(), nu, worth, policy.table.detach().numpy(), h)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ecoc.batch import Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS, Imitation
 from ecoc.methods import Parts
-from ecoc.methods.prl import PRL, PromptedPolicy, rewards_to_go
+from ecoc.methods.prl import PRL, PromptedPolicy
 from ecoc.policy import load_weights
 from ecoc.schema import PAD
 
@@ -181,9 +181,8 @@ TOY = Sessions(
 
 
 def test_reward_to_go_of_a_toy_session() -> None:
-    to_go, step = rewards_to_go(TOY)
+    to_go = TOY.rewards_to_go()
     assert to_go.tolist() == [6, 5, 3, 5, 4, 4]
-    assert step.tolist() == [0, 1, 2, 0, 0, 1]
 
 
 def test_what_is_learnt_of_a_toy_session() -> None:

@@ -32,7 +32,7 @@ from torch import Tensor
 from ecoc.batch import Batch, History, Sessions
 from ecoc.encoders import Encoder
 from ecoc.methods import Loss, Parts
-from ecoc.methods.sdac import SDAC, SDACDC, SDACSR, resting_states
+from ecoc.methods.sdac import SDAC, SDACDC, SDACSR
 from ecoc.schema import PAD
 from ecoc.targets import Targets
 from ecoc.training.optimiser import Optimiser
@@ -113,7 +113,7 @@ def test_a_policy_that_rested_goes_on_as_it_was(mode: bool) -> None:
     policy, history = make(SDACSR, parts=parts_of(dropout=0.5)).policy, make_batch().history
     expected = policy.train(False).states(history).detach()
     policy.train(mode)
-    found = resting_states(policy, history)
+    found = policy.resting_states(history)
     assert torch.equal(found, expected)
     assert not found.requires_grad
     assert all(module.training is mode for module in policy.modules())

@@ -65,7 +65,7 @@ class Hand:
             [nu[j % len(nu)] @ h[j % len(h)].T for j in range(max(len(nu), len(h)))]
         )  # [J, B, V], without V(s)
         self.worth: Floats = np.zeros(len(mu))
-        if critic.dueling:
+        if critic.worth is not None:
             self.worth = critic.worth(torch.from_numpy(nu.mean(0))).numpy()[:, 0]
         self.cost: Floats = policy.cost.numpy()
 

@@ -270,10 +270,8 @@ def _training_events(data: Dataset) -> tuple[Ints, Ints]:
 
 def _returns(data: Dataset, worth: Worth) -> NDArray[np.float32]:
     """Worth of each training event and of all that followed it in its training part; 0 for other events."""
-    event, offsets = _training_events(data)
-    total = np.concatenate([[0.0], np.cumsum(worth.of(data, event), dtype=np.float64)])
     result = np.zeros(len(data.items), np.float32)
-    result[event] = np.repeat(total[offsets[1:]], np.diff(offsets)) - total[:-1]
+    result[_training_events(data)[0]] = open_sessions(data, worth).rewards_to_go()
     return result
 
 

@@ -85,9 +85,12 @@ class Method(nn.Module, ABC):
         """Whether weight decay applies to a parameter."""
         return True
 
-    @abstractmethod
     def learn(self, sessions: Sessions) -> None:
-        """Take fixed statistics of the training sequences, before the first step."""
+        """Take fixed statistics of the training sequences, before the first step: every encoder's, lagged ones too."""
+        for network in (self, *(targets.copy for targets in self.lagged.values())):
+            for module in network.modules():
+                if isinstance(module, Encoder):
+                    module.learn(sessions)
 
     @abstractmethod
     def loss(self, batch: Batch) -> Loss:

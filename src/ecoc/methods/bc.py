@@ -10,6 +10,7 @@ from ecoc.batch import Sessions
 from ecoc.encoders import Encoder
 from ecoc.imitation import all_items_loss, bpr_loss, sample_pool, softmax_loss
 from ecoc.methods.base import MethodConfig
+from ecoc.policy import Head, with_one
 
 _FULL_UP_TO = 1000  # items; a step's own targets are a pool of about this size, so sampling would save nothing
 _BPR_NEGATIVES = 256
@@ -52,8 +53,7 @@ class BehaviourLoss(nn.Module):
 
     def learn(self, sessions: Sessions) -> None:
         """Count how often each item is a target."""
-        counts = torch.bincount(torch.from_numpy(sessions.items), minlength=len(self.frequency)).float()
-        self.frequency = counts.clamp(min=1) / counts.sum()
+        self.frequency = sessions.frequency(self.items)
 
     def forward(
         self, states: Tensor, target: Tensor, items: Tensor, *, sparse: bool, weight: Tensor | None = None
@@ -86,3 +86,8 @@ class BehaviourLoss(nn.Module):
             "sampled": f"softmax over {' and '.join(sources)}, logQ-corrected",
             "bpr": f"BPR with {self.n2:,} shared uniform negatives",
         }[self.form]
+
+
+def dense_loss(head: Head, states: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """L_BC of a dense head: the mean cross-entropy of targets [N] in states [N, m]."""
+    return all_items_loss(with_one(states), head.weight, target, weight)

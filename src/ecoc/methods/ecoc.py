@@ -20,7 +20,7 @@ from ecoc.batch import Batch, Sessions
 from ecoc.conservatism import conservatism_loss
 from ecoc.control import ControlPolicy
 from ecoc.critic import Critic, SeparateCritic, SharedCritic, TowerCritic, clipped, q_all, q_of
-from ecoc.encoders import Encoder, Imitation
+from ecoc.encoders import Imitation
 from ecoc.errors import InputError
 from ecoc.exploration import effective_support, log_weights, sample_one
 from ecoc.imitation import sample_pool
@@ -79,10 +79,8 @@ class ECoC(Method):
         return self.config.decay_actor or name.startswith("policy.critic.")
 
     def learn(self, sessions: Sessions) -> None:
+        super().learn(sessions)
         self.bc.learn(sessions)
-        for module in (*self.policy.modules(), *self.behind.copy.modules()):
-            if isinstance(module, Encoder):
-                module.learn(sessions)
         if sessions.rewards is not None and len(sessions.rewards) and self.config.gamma < 1:
             self._bound = float(abs(sessions.rewards).max()) / (1 - self.config.gamma)
 
@@ -146,11 +144,9 @@ class ECoC(Method):
 
     def _mu(self, batch: Batch, asked: Imitation) -> Tensor:
         """Mu at all positions; an encoder that is taught by another task than the next item encodes them anew."""
-        if asked.everywhere is not None:
-            return asked.everywhere
         reaches_mu = self.config.critic == "shared" or self.config.dc or self.config.distil or self.config.awr
         with torch.set_grad_enabled(bool(reaches_mu)):
-            return self.policy.states(batch.history)
+            return self.policy.states_of(asked, batch.history)
 
     def _columns(self, moves: Transitions, mu: Tensor, items: Tensor) -> Columns:
         """All items, those an index finds near, or a pool: half the targets of this step, half from the catalogue."""

@@ -4,15 +4,14 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
 from ecoc.batch import Batch, History, Sessions
 from ecoc.encoders import Encoder, EncoderConfig
 from ecoc.encoders.dropout import Dropout
-from ecoc.imitation import all_items_loss
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts
+from ecoc.methods.bc import dense_loss
 from ecoc.policy import Head, TiedPolicy, with_one
 from ecoc.schema import PAD
 
@@ -45,7 +44,8 @@ class PromptedPolicy(TiedPolicy):
 
     def learn(self, sessions: Sessions) -> None:
         """Take the mean reward-to-go at each step, and the size of them all, of the training sequences."""
-        to_go, step = rewards_to_go(sessions)
+        to_go = sessions.rewards_to_go()
+        step = np.arange(len(to_go)) - np.repeat(sessions.offsets[:-1], np.diff(sessions.offsets))
         place = np.minimum(step, self.length)
         counts = np.bincount(place, minlength=self.length + 1)
         means = np.bincount(place, to_go, self.length + 1) / np.maximum(counts, 1)
@@ -105,8 +105,8 @@ class PRL(Method):
         self.policy = PromptedPolicy(parts.make_encoder(), parts.encoder, config.kappa)
 
     def learn(self, sessions: Sessions) -> None:
+        super().learn(sessions)
         self.policy.learn(sessions)
-        self.policy.encoder.learn(sessions)
 
     def loss(self, batch: Batch) -> Loss:
         if batch.before is None or batch.returns is None:
@@ -114,22 +114,12 @@ class PRL(Method):
         wanted = batch.target != PAD
         with self.clock("encode"):
             asked = self.policy.imitate(batch, self.policy.item_vectors())
-            # what some encoders are asked is not about the batch's own positions, which alone have a return
-            states = self.policy.states(batch.history) if asked.everywhere is None else asked.everywhere
+            states = self.policy.states_of(asked, batch.history)
         with self.clock("loss"):
             x = self.policy.prompted(states[wanted], batch.before[wanted], batch.returns[wanted])
-            bc = all_items_loss(with_one(x), self.policy.head.weight, batch.target[wanted])
+            bc = dense_loss(self.policy.head, x, batch.target[wanted])
             total = sum(asked.extra.values(), bc)
         return Loss(total, {"bc": bc, **asked.extra})
 
     def choices(self) -> dict[str, str]:
         return {"prompt": f"rewards-to-go are read in units of {float(self.policy.size):.4g}, their mean size"}
-
-
-def rewards_to_go(sessions: Sessions) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """R_t = sum of r_t' over t' >= t in the same sequence, not discounted, and t, of every event."""
-    starts, counts = sessions.offsets[:-1], np.diff(sessions.offsets)
-    step = np.arange(len(sessions.items)) - np.repeat(starts, counts)
-    rewards = np.zeros(len(sessions.items)) if sessions.rewards is None else sessions.rewards
-    before = np.concatenate([[0.0], np.cumsum(rewards, dtype=np.float64)])
-    return np.repeat(before[sessions.offsets[1:]], counts) - before[:-1], step

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ecoc.batch import Batch, Sessions
 from ecoc.methods.base import Loss, Parts, Phase
+from ecoc.methods.bc import dense_loss
 from ecoc.methods.sqn import SQN, Copy, Step, half_square
 from ecoc.schema import PAD
 
@@ -56,8 +57,7 @@ class SA2C(SQN):
 
     def learn(self, sessions: Sessions) -> None:
         super().learn(sessions)
-        counts = torch.bincount(torch.from_numpy(sessions.items), minlength=self.items + 1).float()
-        self.popularity = counts.clamp(min=1) / counts.sum()
+        self.popularity = sessions.frequency(self.items)
 
     def loss(self, batch: Batch) -> Loss:
         step = self._sample_step(batch)
@@ -65,19 +65,19 @@ class SA2C(SQN):
         with self.clock("loss"):
             drawn = sample_negatives(moves.item, self.negatives, self.items)
             states = moves.current(step.states)
-            q = step.main.values(states, torch.cat([moves.item[:, None], drawn], 1))  # [N, 1 + n]
+            q = step.main.q.of(states, torch.cat([moves.item[:, None], drawn], 1))  # [N, 1 + n]
             whole = q[moves.is_whole]
             error = self._targets(step) - whole
             td = half_square(error)
             seen = self._seen(step, moves.whole(), whole, error)
             if self.phase == 0:
-                bc = step.main.imitation_loss(asked.states, asked.target)
+                bc = dense_loss(step.main.policy.head, asked.states, asked.target)
                 total = bc + td
             else:
                 factor = self._advantage(q.detach(), seen)
                 if self.smooth:
                     factor = factor * self._correction(step.main, states, moves.item)
-                bc = step.main.imitation_loss(states, moves.item, factor)
+                bc = dense_loss(step.main.policy.head, states, moves.item, factor)
                 total = bc + self.weight * td
             total = sum(asked.extra.values(), total)
         return Loss(total, {"bc": bc, "td": td, **asked.extra}, seen)
@@ -87,7 +87,7 @@ class SA2C(SQN):
         """What Q of the logged item and of its negatives aims at, [N, 1 + n], for whole transitions."""
         moves = step.moves.whole()
         chosen = step.main.best(moves.current(step.states))
-        stay = self.gamma * step.other.values(moves.current(step.fixed), chosen)  # [N, 1]
+        stay = self.gamma * step.other.q.of(moves.current(step.fixed), chosen)  # [N, 1]
         return torch.cat([self._target(step, moves)[:, None], stay.expand(-1, self.negatives)], 1)
 
     def _advantage(self, q: Tensor, seen: dict[str, Tensor]) -> Tensor:

@@ -20,13 +20,14 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import embedding, gumbel_softmax, log_softmax
+from torch.nn.functional import gumbel_softmax, log_softmax
 
 from ecoc.batch import Batch, History, Sessions
 from ecoc.encoders import Imitation
-from ecoc.imitation import all_items_loss
+from ecoc.exploration import effective_support
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts, Phase
-from ecoc.policy import DensePolicy, with_one
+from ecoc.methods.bc import dense_loss
+from ecoc.policy import DensePolicy
 from ecoc.targets import Targets
 from ecoc.transitions import Transitions
 
@@ -59,12 +60,8 @@ class TwinCritics(nn.Module):
 
     def of(self, states: tuple[Tensor, Tensor], items: Tensor) -> Tensor:
         """Q_j(s, i) of one item a state: [N, d] each, [N] -> [2, N]."""
-        return torch.stack(
-            [
-                (with_one(z) * embedding(items, critic.head.weight)).sum(1)
-                for z, critic in zip(states, (self.first, self.second), strict=True)
-            ]
-        )
+        critics = zip(states, (self.first, self.second), strict=True)
+        return torch.stack([critic.head.of(z, items[:, None]).squeeze(1) for z, critic in critics])
 
     def least(self, states: tuple[Tensor, Tensor]) -> Tensor:
         """min_j Q_j(s, a) of every item but PAD: [N, d] each -> [N, V - 1]."""
@@ -125,9 +122,7 @@ class SDAC(Method, ABC):
         return name.partition(".")[0]
 
     def learn(self, sessions: Sessions) -> None:
-        for module in (*self.modules(), *self.targets.copy.modules()):
-            if isinstance(module, DensePolicy):
-                module.encoder.learn(sessions)
+        super().learn(sessions)
         if sessions.rewards is not None and len(sessions.rewards):
             top = max(0.0, float(sessions.rewards.max()))
             self.highest = (top + self.gamma * self._bonus()) / (1 - self.gamma)
@@ -141,7 +136,7 @@ class SDAC(Method, ABC):
             td, seen = self._td(read)
             parts = {"td": td, **self._more(batch), **asked.extra}
             if "bc" in weights:
-                parts["bc"] = _cross_entropy(self.policy, asked)
+                parts["bc"] = dense_loss(self.policy.head, asked.states, asked.target)
             if "pi" in weights:
                 parts["pi"], also = self._pi(read)
                 seen |= also
@@ -150,7 +145,7 @@ class SDAC(Method, ABC):
 
     def _read(self, batch: Batch, asked: Imitation) -> _Reading:
         history = batch.history
-        actor = self.policy.states(history) if asked.everywhere is None else asked.everywhere
+        actor = self.policy.states_of(asked, history)
         return _Reading(
             history, Transitions.of(batch), actor, self.critics.states(history), self._behaviour_states(history)
         )
@@ -168,7 +163,7 @@ class SDAC(Method, ABC):
     @torch.no_grad()
     def _next_values(self, read: _Reading, moves: Transitions) -> Tensor:
         """V(s') by the actor of this step and the lagged critics, [N]."""
-        log_pi = log_softmax(self.policy.head(moves.next(resting_states(self.policy, read.history))), 1)
+        log_pi = log_softmax(self.policy.head(moves.next(self.policy.resting_states(read.history))), 1)
         first, second = self.targets.copy.states(read.history)
         q = self.targets.copy.least((moves.next(first), moves.next(second)))
         behaviour = None if read.behaviour is None else moves.next(read.behaviour)
@@ -193,7 +188,7 @@ class SDAC(Method, ABC):
         return {
             "q/logged": q.gather(1, item[:, None] - 1).mean(),
             "q/policy": (pi * q).sum(1).mean(),
-            "support": (-(pi * log_pi).sum(1)).exp().mean(),  # how many items share the actor's choice
+            "support": effective_support(pi).mean(),
         }
 
     def worries(self, seen: dict[str, float]) -> dict[str, str]:
@@ -257,11 +252,11 @@ class SDACDC(SDAC):
         return {"bc": 1.0} if self.phase == 0 else {"pi": 1.0}
 
     def _behaviour_states(self, history: History) -> Tensor:
-        return resting_states(self.behaviour, history)
+        return self.behaviour.resting_states(history)
 
     def _more(self, batch: Batch) -> dict[str, Tensor]:
         asked = self.behaviour.imitate(batch, self.behaviour.item_vectors())
-        return {"behaviour": sum(asked.extra.values(), _cross_entropy(self.behaviour, asked))}
+        return {"behaviour": sum(asked.extra.values(), dense_loss(self.behaviour.head, asked.states, asked.target))}
 
 
 def soft_values(log_pi: Tensor, q: Tensor, penalty: Tensor) -> Tensor:
@@ -269,21 +264,5 @@ def soft_values(log_pi: Tensor, q: Tensor, penalty: Tensor) -> Tensor:
     return (log_pi.exp() * (q - penalty)).sum(1)
 
 
-@torch.no_grad()
-def resting_states(policy: DensePolicy, history: History) -> Tensor:
-    """States after every position as the policy at rest sees them, without dropout: [B, L, d]."""
-    was_training = policy.training
-    policy.train(False)
-    try:
-        return policy.states(history)
-    finally:
-        policy.train(was_training)
-
-
 def _network(parts: Parts) -> DensePolicy:
     return DensePolicy(parts.make_encoder(), parts.encoder.init)
-
-
-def _cross_entropy(policy: DensePolicy, asked: Imitation) -> Tensor:
-    """Mean -log pi(i|s) over what the encoder is asked to predict."""
-    return all_items_loss(with_one(asked.states), policy.head.weight, asked.target)

@@ -6,13 +6,12 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import embedding
 
-from ecoc.batch import Batch, Sessions
+from ecoc.batch import Batch
 from ecoc.encoders import Imitation
-from ecoc.imitation import all_items_loss
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts
-from ecoc.policy import DensePolicy, Head, with_one
+from ecoc.methods.bc import dense_loss
+from ecoc.policy import DensePolicy, Head
 from ecoc.schema import PAD
 from ecoc.transitions import Transitions
 
@@ -25,14 +24,6 @@ class Copy:
 
     policy: DensePolicy
     q: Head
-
-    def values(self, states: Tensor, items: Tensor) -> Tensor:
-        """Q of the given items: [N, m], [N, K] -> [N, K]."""
-        return (embedding(items, self.q.weight) @ with_one(states)[..., None]).squeeze(2)
-
-    def imitation_loss(self, states: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Mean CE of the targets [N] in the states [N, m]."""
-        return all_items_loss(with_one(states), self.policy.head.weight, target, weight)
 
     @torch.no_grad()
     def best(self, states: Tensor) -> Tensor:
@@ -72,16 +63,12 @@ class SQN(Method):
         self.policy, self.twin = (DensePolicy(parts.make_encoder(), parts.encoder.init) for _ in range(2))
         self.q, self.twin_q = (Head(parts.encoder.dim, parts.dims.items) for _ in range(2))
 
-    def learn(self, sessions: Sessions) -> None:
-        self.policy.encoder.learn(sessions)
-        self.twin.encoder.learn(sessions)
-
     def loss(self, batch: Batch) -> Loss:
         step = self._sample_step(batch)
         with self.clock("loss"):
-            bc = step.main.imitation_loss(step.asked.states, step.asked.target)
+            bc = dense_loss(step.main.policy.head, step.asked.states, step.asked.target)
             moves = step.moves.whole()
-            q = step.main.values(moves.current(step.states), moves.item[:, None])  # [N, 1]
+            q = step.main.q.of(moves.current(step.states), moves.item[:, None])  # [N, 1]
             error = self._target(step, moves)[:, None] - q
             td = half_square(error)
             total = sum(step.asked.extra.values(), bc + td)
@@ -94,12 +81,9 @@ class SQN(Method):
         main, other = copies[is_second], copies[1 - is_second]
         with self.clock("encode"):
             asked = main.policy.imitate(batch, main.policy.item_vectors())
-            # what some encoders are asked is not about the batch's own positions: those are then read as they are
-            states = main.policy.states(batch.history) if asked.everywhere is None else asked.everywhere
-        with self.clock("target"), torch.no_grad():
-            other.policy.train(False)
-            fixed = other.policy.states(batch.history)
-            other.policy.train(self.training)
+            states = main.policy.states_of(asked, batch.history)
+        with self.clock("target"):
+            fixed = other.policy.resting_states(batch.history)
         return Step(main, other, asked, states, fixed, Transitions.of(batch))
 
     @torch.no_grad()
@@ -109,7 +93,7 @@ class SQN(Method):
         Main's s' comes from the pass that also gave s, so the argmax sees its dropout; the value it picks does not.
         """
         chosen = step.main.best(moves.next(step.states))
-        ahead = step.other.values(moves.next(step.fixed), chosen).squeeze(1)
+        ahead = step.other.q.of(moves.next(step.fixed), chosen).squeeze(1)
         return moves.reward + self.gamma * ahead.masked_fill(moves.done > 0, 0.0)
 
     def _seen(self, step: Step, moves: Transitions, q: Tensor, error: Tensor) -> dict[str, Tensor]:
@@ -118,7 +102,7 @@ class SQN(Method):
             return {}
         with torch.no_grad():
             states = moves.current(step.states)
-            highest = step.main.values(states, step.main.best(states))
+            highest = step.main.q.of(states, step.main.best(states))
             return {"q/logged": q[:, 0].mean(), "q/policy": highest.mean(), "td_error": error[:, 0].abs().mean()}
 
 

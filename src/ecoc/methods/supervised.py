@@ -23,8 +23,8 @@ class Supervised(Method):
         return {"policy.table"} if self.bc.touches_few_rows(self.policy.encoder) else set()
 
     def learn(self, sessions: Sessions) -> None:
+        super().learn(sessions)
         self.bc.learn(sessions)
-        self.policy.encoder.learn(sessions)
 
     def loss(self, batch: Batch) -> Loss:
         with self.clock("encode"):
