@@ -1,15 +1,14 @@
 """PRL against loops written from its formulas (methods.md section 3.4), on three items."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from differences import slopes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ecoc.batch import Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS, Imitation
@@ -88,20 +87,6 @@ def slow_loss(policy: PromptedPolicy, batch: Batch) -> float:
                 logits = slow_logits(policy, z[b, t], int(batch.before[b, t]), float(batch.returns[b, t]))
                 losses.append(math.log(sum(math.exp(y) for y in logits)) - logits[item - 1])
     return float(np.mean(losses))
-
-
-def slopes(value: Callable[[], float], weight: Tensor, step: float = 1e-6) -> Floats:
-    """Central differences of `value` by each entry of a parameter."""
-    found = np.zeros(weight.numel())
-    flat = weight.detach().view(-1)
-    for k in range(len(found)):
-        old = float(flat[k])
-        flat[k] = old + step
-        above = value()
-        flat[k] = old - step
-        found[k] = (above - value()) / (2 * step)
-        flat[k] = old
-    return found.reshape(weight.shape)
 
 
 def test_the_loss_and_its_gradient_are_the_formula() -> None:

@@ -2,11 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from differences import slopes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -128,20 +128,6 @@ def slow_ce(logits: Floats, batch: Batch, weight: list[float] | None = None) -> 
         loss = math.log(mass) - logits[b, t, int(batch.target[b, t])]
         losses.append(loss * (1 if weight is None else weight[n]))
     return float(np.mean(losses))
-
-
-def slopes(value: Callable[[], float], weight: Tensor, step: float = 1e-6) -> Floats:
-    """Central differences of `value` by each entry of a parameter."""
-    found = np.zeros(weight.numel())
-    flat = weight.detach().view(-1)
-    for k in range(len(found)):
-        old = float(flat[k])
-        flat[k] = old + step
-        above = value()
-        flat[k] = old - step
-        found[k] = (above - value()) / (2 * step)
-        flat[k] = old
-    return found.reshape(weight.shape)
 
 
 @pytest.mark.usefixtures("known_draws")

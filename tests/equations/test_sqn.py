@@ -1,10 +1,9 @@
 """SQN against loops written from its formulas (methods.md section 3.1), on three items."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
+from differences import slopes
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -95,20 +94,6 @@ def slow_targets(main: Floats, other: Floats, batch: Batch, gamma: float) -> dic
 def slow_td(q: Floats, targets: dict[tuple[int, int], float], batch: Batch) -> float:
     errors = [y - q[b, t, int(batch.target[b, t])] for (b, t), y in targets.items()]
     return float(np.mean([error**2 / 2 for error in errors]))
-
-
-def slopes(value: Callable[[], float], weight: Tensor, step: float = 1e-6) -> Floats:
-    """Central differences of `value` by each entry of a parameter."""
-    found = np.zeros(weight.numel())
-    flat = weight.detach().view(-1)
-    for k in range(len(found)):
-        old = float(flat[k])
-        flat[k] = old + step
-        above = value()
-        flat[k] = old - step
-        found[k] = (above - value()) / (2 * step)
-        flat[k] = old
-    return found.reshape(weight.shape)
 
 
 def gradient(weight: Tensor) -> Floats:
