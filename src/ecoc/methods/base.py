@@ -56,6 +56,8 @@ class Method(nn.Module, ABC):
     needs_returns: ClassVar[bool] = False
     """Whether batches must say what followed a target in all."""
 
+    finishes: ClassVar[bool] = False
+    """Whether `finish` does anything."""
     freshens: ClassVar[bool] = False
     """Whether it calls `Targets.fresh` for the rows its lagged copies are about to read."""
 
@@ -100,7 +102,7 @@ class Method(nn.Module, ABC):
         """Take statistics that depend on the weights into a policy about to be judged; training data only."""
 
     def finish(self, policy: Policy, batches: Iterable[Batch]) -> None:
-        """Like `settle`, for a policy about to be kept: what judging does not need."""
+        """Like `settle`, once, for the policy a run ends with: what judging does not need."""
 
     def worries(self, seen: dict[str, float]) -> dict[str, str]:
         """What is wrong by the diagnostics, in words, by name."""

@@ -43,7 +43,7 @@ class ECoC(Method):
 
     policy: ControlPolicy
     needs_next = True
-    freshens = True
+    finishes = freshens = True
 
     class Config(ECoCConfig):
         """Settings of ECoC."""

@@ -23,10 +23,10 @@ from ecoc.evaluation.judge import rank_cases
 from ecoc.evaluation.metrics import means
 from ecoc.methods import Loss, Method, Phase
 from ecoc.model import BEST
-from ecoc.policy import Policy
+from ecoc.policy import Policy, load_weights
 from ecoc.run import Run, TrainConfig
 from ecoc.stopwatch import Stopwatch
-from ecoc.storage import Checkpoint, NotFiniteError, keep_last, latest_name, name_of, save_checkpoint
+from ecoc.storage import Checkpoint, NotFiniteError, keep_last, latest_name, load_checkpoint, name_of, save_checkpoint
 from ecoc.targets import Targets
 from ecoc.training.journal import Journal
 from ecoc.training.optimiser import Optimiser
@@ -320,8 +320,14 @@ class Loop:
             self.averaged.fresh()
         if self.state.best is None:
             self._let(self.method.settle, policy)
-        self._let(self.method.finish, policy)
         return self._write(BEST, policy.state_dict(), {"step": self.state.best_step})
+
+    def complete(self) -> None:
+        """After the last step: let the method finish the model. Done again after a kill, it comes to the same."""
+        best = load_checkpoint(self.run.checkpoints, BEST)
+        load_weights(self.method.policy, best.tensors, where=str(self.run.checkpoints / BEST))
+        self._let(self.method.finish, self.method.policy)
+        self._write(BEST, self.method.policy.state_dict(), best.state)
 
     def _write(self, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> str:
         try:

@@ -244,6 +244,8 @@ def _train(
     state = loop.state
     if state.best is None:
         loop.save_best()
+    if method.finishes:
+        loop.complete()
     return {
         "epochs": state.step / windows.steps,
         "best_epoch": (state.best_step or state.step) / windows.steps,
