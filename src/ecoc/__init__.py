@@ -13,8 +13,13 @@ if TYPE_CHECKING:
     from ecoc.data.prepare import prepare
     from ecoc.data.sequences import Dataset, open_data
     from ecoc.errors import ArtifactError, EcocError, InputError, ResourceError, TrainingError
+    from ecoc.evaluation.choose import choose_w
     from ecoc.evaluation.evaluate import compare, evaluate
+    from ecoc.evaluation.normtest import normtest
+    from ecoc.evaluation.simulate import simulate
+    from ecoc.experiment.reproduce import reproduce
     from ecoc.model import Model, load
+    from ecoc.report.write import report
     from ecoc.run import Run
     from ecoc.training.start import train
 
@@ -30,6 +35,11 @@ _HOMES = {
     "Model": "ecoc.model",
     "evaluate": "ecoc.evaluation.evaluate",
     "compare": "ecoc.evaluation.evaluate",
+    "simulate": "ecoc.evaluation.simulate",
+    "choose_w": "ecoc.evaluation.choose",
+    "normtest": "ecoc.evaluation.normtest",
+    "reproduce": "ecoc.experiment.reproduce",
+    "report": "ecoc.report.write",
     "EcocError": "ecoc.errors",
     "InputError": "ecoc.errors",
     "ArtifactError": "ecoc.errors",
@@ -46,11 +56,16 @@ __all__ = [
     "ResourceError",
     "Run",
     "TrainingError",
+    "choose_w",
     "compare",
     "evaluate",
     "load",
+    "normtest",
     "open_data",
     "prepare",
+    "report",
+    "reproduce",
+    "simulate",
     "train",
 ]
 

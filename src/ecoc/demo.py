@@ -15,7 +15,7 @@ from ecoc.evaluation.evaluate import compare
 from ecoc.evaluation.evaluate import evaluate as evaluate_run
 from ecoc.evaluation.truth import open_market, true_reward
 from ecoc.model import Model, load
-from ecoc.pages import ranking_page
+from ecoc.pages import curve_lines, ranking_page
 from ecoc.run import is_run
 from ecoc.training.start import train
 from ecoc.watch import Watcher
@@ -77,7 +77,7 @@ def demo(
     say(_table(results) + "\n")
     say("5. How much the critic has a say is one number, w, which can change after training. What it trades:\n")
     curve = _curve(models["ecoc"], data, market, seed)
-    say(_drawn(curve))
+    say("\n".join(curve_lines(curve, "true_reward")))
     example = data.sequence(0).items[0]
     say(f"\n  Go on: ecoc recommend {folder / 'ecoc'} --history {example} -k 5")
     return {
@@ -117,20 +117,14 @@ def _curve(model: Model, data: Dataset, market: Market, seed: int) -> list[dict[
         earned = true_reward(view, market, _CURVE_USERS, seed=seed)
         ranked = evaluate_run(view, data, untrained=False, max_cases=_CURVE_USERS)
         points.append(
-            {"w": w, "true_reward": earned.reward, "ndcg@10": ranked["metrics"]["ndcg@10"], "coverage": earned.coverage}
+            {
+                "w": w,
+                "true_reward": earned.reward,
+                "ndcg@10": ranked["metrics"]["ndcg@10"],
+                "items_shown": earned.coverage,
+            }
         )
     return points
-
-
-def _drawn(curve: list[dict[str, float]]) -> str:
-    """The curve as bars."""
-    best = max(point["true_reward"] for point in curve)
-    lines = [f"  {'w':>5}{'reward a step':>15}{'NDCG@10':>10}{'items shown':>13}"]
-    for point in curve:
-        bar = "█" * round(30 * max(point["true_reward"], 0.0) / max(best, 1e-9))
-        numbers = f"{point['true_reward']:>15.3f}{point['ndcg@10']:>10.4f}{point['coverage']:>13,.0f}"
-        lines.append(f"  {point['w']:>5g}{numbers}  {bar}")
-    return "\n".join(lines)
 
 
 def _fresh(path: Path) -> Path:

@@ -79,6 +79,12 @@ class Model:
         view.policy = self.policy.by(rank_by, w=w, m=m)
         return view
 
+    def called(self, name: str) -> "Model":
+        """The same model under another name in tables."""
+        view = copy(self)
+        view.name = name
+        return view
+
     def recommend(
         self,
         histories: Iterable[Sequence[Event]],
@@ -231,6 +237,9 @@ def load(path: str | PathLike[str]) -> Model:
     if best.sha256 != result.get("weights_sha256"):
         raise ArtifactError(f"{run.checkpoints / BEST}: other weights than the run ended with; train again")
     load_weights(policy, best.tensors, where=str(run.checkpoints / BEST))
+    chosen = run.acting()
+    if chosen is not None and policy.has_critic:
+        policy = policy.by("blend", w=chosen[1])
     return Model(policy, vocab, name=run.name, feedback=feedback, config=config, run=run, reward_unit=unit)
 
 

@@ -190,3 +190,86 @@ def run_page(facts: dict[str, Any]) -> str:
         told = ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
         lines.append(f"  {section:<11}{told}")
     return "\n".join(lines)
+
+
+def simulate_page(facts: dict[str, Any]) -> str:
+    """The roll-outs first, then the paper's ratio beside them, then what weighs logged decisions."""
+    quality, settings = facts["simulator"], facts["settings"]
+    width = max([12, *(len(row["name"]) + 2 for row in facts["policies"])])
+    lines = [
+        f"{facts['data']}: {facts['starts']:,} users, {facts['steps']:.1f} steps each, in {quality['members']}"
+        f" simulators fitted on the {quality['fit_on']}; the log's own policy is 1",
+        *_simulator_lines(facts),
+        "",
+        "  Roll-out: played step after step, less a charge where the simulators disagree. The figure to act on.",
+        f"  {'':<{width}}{'reward a step':>14}{'ratio':>8}{'95 % interval':>18}{'uncharged':>11}{'items':>8}"
+        "   can it be trusted",
+    ]
+    for row in facts["policies"]:
+        interval = f"{row['low']:.2f} to {row['high']:.2f}"
+        trust = "; ".join(row["reasons"]) or "nothing speaks against it"
+        lines.append(
+            f"  {row['name']:<{width}}{row['reward']:>14.3f}{row['ratio']:>8.2f}{interval:>18}"
+            f"{row['unpenalised']:>11.3f}{row['items_shown']:>8,}   {'no: ' * (not row['trusted'])}{trust}"
+        )
+    lines += [
+        "",
+        "  One-step reward ratio at logged states, the paper's figure. It favours what pays now and wears off later.",
+    ]
+    for kind in facts["policies"][0]["one_step"]:
+        lines.append(f"  {kind + ' simulator of the test split':<{width}}")
+        for row in facts["policies"]:
+            one = row["one_step"][kind]
+            lines.append(f"    {row['name']:<{width}}{one['ratio']:>6.2f}   {one['low']:.2f} to {one['high']:.2f}")
+    lines += [
+        "",
+        f"  Weighing logged decisions by an estimated propensity: one decision of the policy, or sessions with"
+        f" {settings['mix']:.0%} of its decisions",
+        f"  {'':<{width}}{'of':<18}{'estimator':<10}{'value':>8}{'95 % interval':>18}{'rests on':>10}",
+    ]
+    for row in facts["estimators"]:
+        interval = f"{row['low']:.3f} to {row['high']:.3f}"
+        lines.append(
+            f"  {row['policy']:<{width}}{row['of']:<18}{row['estimator']:<10}{row['value']:>8.3f}{interval:>18}"
+            f"{row['ess']:>10,.0f}"
+        )
+    return "\n".join(lines)
+
+
+def _simulator_lines(facts: dict[str, Any]) -> list[str]:
+    quality = facts["simulator"]
+    return [
+        f"  simulator  log-loss {quality['log_loss']:.4f} (shares alone {quality['log_loss_of_shares']:.4f}),"
+        f" calibration error {quality['calibration_error']:.4f}, reward error {quality['reward_error']:+.1%}"
+        f" on {quality['events']:,} events it never saw; logged reward {facts['logged_reward']:.3f} a step",
+        f"  policies   {'never show an item twice' if facts['exclude_seen'] else 'may repeat items, as the log does'}"
+        + (f"; {quality['negatives']} items at random stand for what was not taken up" if quality["negatives"] else ""),
+    ]
+
+
+def choose_page(facts: dict[str, Any]) -> str:
+    """Reward and ranking over the weight, and which was chosen."""
+    points = facts["points"]
+    lines = [
+        f"{facts['run']}: how much the critic has a say, played from validation histories in simulators of the training"
+        " part",
+        "",
+        *curve_lines(points, "reward", marked=facts["w"]),
+        "",
+        f"  chosen: w = {facts['w']:g}, the smallest whose reward is within 2 % of the best that can be trusted;"
+        " written into the run, which acts by it from now on",
+    ]
+    for point in points:
+        lines += [f"  w = {point['w']:g} is not trusted: {'; '.join(point['reasons'])}"] * bool(point["reasons"])
+    return "\n".join(lines)
+
+
+def curve_lines(points: Sequence[dict[str, Any]], reward: str, marked: float | None = None) -> list[str]:
+    """Reward, ranking quality and breadth over the blend's weight, as bars."""
+    best = max(point[reward] for point in points)
+    lines = [f"  {'w':>5}{'reward a step':>15}{'NDCG@10':>10}{'items shown':>13}"]
+    for point in points:
+        bar = "█" * round(30 * max(point[reward], 0.0) / max(best, 1e-9))
+        numbers = f"{point[reward]:>15.3f}{point['ndcg@10']:>10.4f}{point['items_shown']:>13,.0f}"
+        lines.append(f"  {point['w']:>5g}{numbers}  {bar}{'  <- chosen' * (point['w'] == marked)}")
+    return lines

@@ -14,9 +14,12 @@ from ecoc.data.loader import Mode
 from ecoc.encoders import ENCODERS, EncoderConfig
 from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.methods import METHODS, MethodConfig
+from ecoc.schema import json_bytes
+from ecoc.storage import write_whole
 
 CONFIG, RESULT, METRICS, LOG = "config.toml", "result.json", "metrics.jsonl", "log.txt"
 CHECKPOINTS, EVALUATIONS, FINGERPRINT = "checkpoints", "evaluations", "data.sha256"
+ACTING = "acting.json"
 _LARGEST_RESULT = 8 << 20
 
 
@@ -198,6 +201,30 @@ class Run:
         if not isinstance(found, dict):
             raise ArtifactError(f"{path}: not the result of a run; train again")
         return found
+
+    def acting(self) -> tuple[str, float] | None:
+        """How it was chosen to act, and with which weight; none if nothing was chosen for these weights."""
+        path = self.path / ACTING
+        if not path.is_file():
+            return None
+        try:
+            if path.stat().st_size > _LARGEST_RESULT:
+                raise ValueError("too large")
+            found = json.loads(path.read_bytes())
+            if found["weights_sha256"] != self.result().get("weights_sha256"):
+                return None
+            w = float(found["w"])
+            if not (0 <= w < float("inf") and found["rank_by"] == "blend"):
+                raise ValueError("not a way to act")
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ArtifactError(f"{path}: not readable ({str(error)[:80]}); choose again, or remove it") from None
+        return "blend", w
+
+
+def save_acting(run: Run, rank_by: str, w: float, evidence: Mapping[str, Any]) -> None:
+    """Let a run act in a chosen way from now on, and keep why."""
+    chosen = {"rank_by": rank_by, "w": w, "weights_sha256": run.result().get("weights_sha256"), "evidence": evidence}
+    write_whole(run.path / ACTING, [json_bytes(chosen)])
 
 
 def is_run(folder: Path) -> bool:

@@ -140,7 +140,7 @@ def evaluate(  # noqa: PLR0913 - one parameter a choice
     a critic acts. Ranks are kept in the run for `compare`.
     """
     opened = (model if isinstance(model, Model) else load(model)).by(rank_by, w=w, m=m)
-    dataset = _data_of(opened, data)
+    dataset = data_of(opened, data)
     options = Options(split, max_cases, exclude_seen, opened.config.train.min_history, seed)
     watch = progress or unwatched
     bench = Bench(dataset, options)
@@ -206,10 +206,10 @@ def compare(  # noqa: PLR0913 - one parameter a choice
     if not any(model.policy.has_critic for model in models):
         models[0].by(rank_by, w=w, m=m)  # says so if that makes no sense
     models = [model.by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
-    dataset = _data_of(models[0], data)
+    dataset = data_of(models[0], data)
     watch = progress or unwatched
     for model in models:
-        _same_data(model, dataset)
+        same_data(model, dataset)
     history = models[0].config.train.min_history
     if any(model.config.train.min_history != history for model in models):
         raise InputError("the runs differ in train.min_history, so they have no common test cases; train them alike")
@@ -282,18 +282,19 @@ def _part(judged: Judged, chosen: NDArray[np.bool_]) -> dict[str, Any]:
     return {"cases": int(chosen.sum()), "metrics": judged.means(chosen) if chosen.any() else None}
 
 
-def _data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset:
+def data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset:
     """The dataset to judge on: the given one, or the one the run was trained on, where it still lies there."""
     if data is None:
         data = str(model.run.result().get("data", {}).get("path", ""))
         if not Path(data).is_dir():
             raise InputError(f"{model.name}: its dataset is no longer at '{data}'; say where it is with --data")
     dataset = data if isinstance(data, Dataset) else open_data(data)
-    _same_data(model, dataset)
+    same_data(model, dataset)
     return dataset
 
 
-def _same_data(model: Model, data: Dataset) -> None:
+def same_data(model: Model, data: Dataset) -> None:
+    """Refuse a dataset that a run was not trained on."""
     if model.run.result().get("data", {}).get("checksum") != data.checksum:
         raise InputError(f"{model.name}: was trained on other data than {data.path}; judge it on its own dataset")
 

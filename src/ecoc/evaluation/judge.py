@@ -30,8 +30,8 @@ def rank_cases(
     `stop` is asked now and then whether to give up; what is returned then means nothing.
     """
     ranks, done = np.ones(len(cases)), 0
-    with closing(_queries(policy, data, cases, exclude_seen)) as queries:
-        for rows, query, exclude in queries:
+    with closing(queries(policy, data, cases, exclude_seen)) as asked:
+        for rows, query, exclude in asked:
             target = torch.from_numpy(data.items[cases.event[rows]].astype(np.int64))
             with torch.inference_mode():
                 ranks[rows] = policy.ranks(query, target, exclude).numpy()
@@ -45,13 +45,13 @@ def rank_cases(
 def list_cases(policy: Policy, data: Dataset, cases: Cases, k: int, *, exclude_seen: bool = False) -> NDArray[np.int64]:
     """The policy's k best items for each case, PAD where there are fewer, [cases, k]."""
     lists = np.zeros((len(cases), min(k, policy.items)), np.int64)
-    for rows, query, exclude in _queries(policy, data, cases, exclude_seen):
+    for rows, query, exclude in queries(policy, data, cases, exclude_seen):
         with torch.inference_mode():
             lists[rows] = policy.topk(query, k, exclude=exclude)[0].numpy()
     return lists
 
 
-def _queries(
+def queries(
     policy: Policy, data: Dataset, cases: Cases, exclude_seen: bool
 ) -> Generator[tuple[NDArray[np.int64], Tensor, Tensor | None], None, None]:
     """Rows of the cases, their queries and what they may not list; those of like history length go together."""

@@ -1,20 +1,21 @@
 """Learned policies in a built-in world, where what they earn is known exactly."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from ecoc.batch import History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
+from ecoc.evaluation.rollout import recent
 from ecoc.model import Model
 from ecoc.policy import Policy
-from ecoc.schema import PAD
 from ecoc.world import Evaluation, Market, MarketConfig, Observation, evaluate
 from ecoc.world.log import item_ids
 from ecoc.world.market import FEEDBACK, Ints
+from ecoc.world.policies import Policy as WorldPolicy
 
 
 def open_market(data: Dataset) -> Market:
@@ -36,7 +37,7 @@ class Acting:
 
     def __call__(self, seen: Observation, rng: np.random.Generator, /) -> Ints:
         items = torch.from_numpy(self.index[seen.items].astype(np.int64))
-        history = _recent(items, torch.from_numpy(self.feedback[seen.feedback].astype(np.int64)), self.policy.length)
+        history = recent(items, torch.from_numpy(self.feedback[seen.feedback].astype(np.int64)), self.policy.length)
         with torch.inference_mode():
             chosen, _ = self.policy.topk(self.policy.query(history), 1, exclude=items)
         shown: Ints = self.place[chosen.squeeze(1).numpy()]
@@ -58,13 +59,37 @@ def acting(model: Model, market: Market) -> Acting:
     return Acting(model.policy, index, place, codes)
 
 
-def _recent(items: Tensor, feedback: Tensor, length: int) -> History:
-    """The last `length` events whose items the policy knows, oldest first; one who knows none has seen item 1."""
-    known = items != PAD
-    order = (~known).sort(dim=1, stable=True).indices  # known ones to the front
-    count = known.sum(1, keepdim=True)
-    place = (count - length).clamp(min=0) + torch.arange(min(length, items.shape[1]))
-    order = order.gather(1, place.clamp(max=items.shape[1] - 1))
-    inside = place < count
-    kept = (items.gather(1, order) * inside).index_put_(((count == 0).squeeze(1), torch.tensor(0)), torch.tensor(1))
-    return History(kept, feedback.gather(1, order) * inside)
+@dataclass(frozen=True)
+class TrueLog:
+    """Sessions of the logging policy and how likely it really was to show each item. [S, T] each."""
+
+    items: Ints  # the world's numbers
+    feedback: NDArray[np.int8]
+    reward: NDArray[np.float32]
+    chance: NDArray[np.float64]
+
+
+def sample_log(market: Market, sessions: int, *, seed: int) -> TrueLog:
+    """Another log of the same world: other users, other luck."""
+    parts = []
+    for index, first in enumerate(range(0, sessions, market.chunk)):
+        random = np.random.default_rng([market.config.seed, 7, seed, index])
+        state = market.start(min(market.chunk, sessions - first), random)
+        steps = []
+        for _ in range(market.config.steps):
+            items = market.behave(state, random)
+            chance = market.behaviour(state)[np.arange(len(items)), items]
+            state, feedback, reward = market.step(state, items, random)
+            steps.append((items, feedback, reward, chance))
+        parts.append([np.stack(column, axis=1) for column in zip(*steps, strict=True)])
+    return TrueLog(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def mixed(market: Market, policy: Callable[[Observation, np.random.Generator], Ints], share: float) -> WorldPolicy:
+    """A policy in a share of the decisions, the logging policy in the others."""
+
+    def choose(seen: Observation, rng: np.random.Generator, /) -> Ints:
+        logged = market.behave(seen.truth, rng)
+        return np.where(rng.random(len(logged)) < share, policy(seen, rng), logged).astype(np.int32)
+
+    return choose

@@ -271,6 +271,12 @@ class Market:
         items[greedy] = _pick(weights, rng.random(len(greedy), dtype=np.float32))
         return items
 
+    def behaviour(self, state: State) -> NDArray[np.float64]:
+        """How likely the logging policy shows each item. [n, items]."""
+        weights = np.exp(self.expected_reward(state).astype(np.float64) / self.config.temperature)
+        greedy: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+        return self.config.greed * greedy + (1 - self.config.greed) / self.config.items
+
     def _expected_in(self, state: State, work: Floats) -> Floats:
         """P(click) times the mean reward of a click, 3 - P(no buy) * (1 + P(no favourite)). [n, items]."""
         affinity, click, spare = work[:, : len(state)]

@@ -1,0 +1,86 @@
+"""`ecoc simulate`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ecoc.cli.app import (
+    DataFolder,
+    Debug,
+    Json,
+    Quiet,
+    RankedBy,
+    Reranked,
+    Seed,
+    Threads,
+    Weight,
+    answer,
+    app,
+    use_threads,
+)
+from ecoc.console import progress
+
+
+@app.command()
+def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
+    runs: Annotated[list[Path], typer.Argument(help="Finished runs on the same dataset.")],
+    choose_w: Annotated[
+        bool, typer.Option("--choose-w", help="Instead: choose the blend's weight of each run on validation roll-outs.")
+    ] = False,
+    data: DataFolder = None,
+    rank_by: RankedBy = None,
+    w: Weight = None,
+    m: Reranked = None,
+    users: Annotated[int, typer.Option(min=1, help="Histories that roll-outs start from.")] = 500,
+    horizon: Annotated[int, typer.Option(min=1, help="Longest roll-out, in steps.")] = 20,
+    warm: Annotated[int, typer.Option(min=1, help="Fewest logged events a roll-out starts after.")] = 3,
+    members: Annotated[int, typer.Option(min=1, help="Simulators that have to agree.")] = 3,
+    penalty: Annotated[float, typer.Option(min=0, help="Charge for each unit of disagreement.")] = 4.0,
+    mix: Annotated[float, typer.Option(min=0, max=1, help="Share of decisions in the weighed sessions.")] = 0.05,
+    exclude_seen: Annotated[
+        bool | None,
+        typer.Option("--exclude-seen/--repeat", help="May policies repeat items?", show_default="as the log"),
+    ] = None,
+    negatives: Annotated[
+        int | None,
+        typer.Option(min=0, help="Items at random that stand for what users ignored.", show_default="as the log needs"),
+    ] = None,
+    fit_on: Annotated[str, typer.Option(help="What the simulators are fitted on: log, test or train.")] = "log",
+    seed: Seed = None,
+    threads: Threads = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Estimate what runs would earn, off policy: roll-outs in simulators fitted on the log, beside controls."""
+    from ecoc.evaluation.simulate import Play
+    from ecoc.evaluation.simulate import simulate as work
+    from ecoc.pages import simulate_page
+
+    use_threads(threads)
+    settings = Play(users, horizon, warm, members, penalty, mix, exclude_seen, negatives, fit_on, seed or 0)  # type: ignore[arg-type] # checked by Play
+    with progress(quiet) as watch:
+        if choose_w:
+            _choose(runs, data, settings, watch, json_)
+            return
+        acting: dict[str, Any] = {"rank_by": rank_by, "w": w, "m": m}
+        facts = work(runs, data, **acting, settings=settings, progress=watch)
+    answer(facts, simulate_page(facts), json_)
+
+
+def _choose(runs: list[Path], data: Path | None, settings: Any, watch: Any, json_: bool) -> None:
+    """Choose for every run; beside each run's file lies the drawing."""
+    from ecoc.evaluation.choose import choose_w
+    from ecoc.pages import choose_page
+    from ecoc.report.chart import draw
+    from ecoc.report.choice import choice_figure
+    from ecoc.storage import write_whole
+
+    found = []
+    for run in runs:
+        facts = choose_w(run, data, settings=settings, progress=watch)
+        picture = run / "acting.svg"
+        write_whole(picture, [draw(choice_figure(facts)).encode()])
+        found.append({**facts, "picture": str(picture)})
+    answer({"runs": found}, "\n\n".join(choose_page(facts) for facts in found), json_)

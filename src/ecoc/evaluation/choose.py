@@ -1,0 +1,71 @@
+"""Choose how much a critic has a say, without touching the test split: roll-outs over the blend's weight."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from os import PathLike
+from typing import Any
+
+from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
+from ecoc.evaluation.evaluate import data_of, evaluate
+from ecoc.evaluation.rollout import acting_by
+from ecoc.evaluation.simulate import Candidate, Play, Stage
+from ecoc.model import Model, load
+from ecoc.run import save_acting
+from ecoc.watch import Watcher, unwatched
+
+WEIGHTS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+_NEAR = 0.02  # share of the best estimate by which a smaller weight may fall short
+_CASES = 2000
+
+
+def choose_w(
+    run: Model | str | PathLike[str],
+    data: Dataset | str | PathLike[str] | None = None,
+    *,
+    weights: Sequence[float] = WEIGHTS,
+    settings: Play | None = None,
+    save: bool = True,
+    progress: Watcher | None = None,
+) -> dict[str, Any]:
+    """Play a run at each weight from validation histories, in a simulator of the training part of the log.
+
+    Of the weights whose figure can be trusted, the smallest is chosen that is within 2 % of the best; it is written
+    into the run with the evidence, and the run acts by it from then on.
+    """
+    watch = progress or unwatched
+    model = run if isinstance(run, Model) else load(run)
+    if not model.policy.has_critic:
+        raise InputError(
+            f"{model.name}: method {model.config.method_name} has no critic, so there is no weight to choose"
+        )
+    dataset = data_of(model, data)
+    stage = Stage.open(dataset, replace(settings or Play(), fit_on="train"), "validation", watch)
+    points = []
+    for number, weight in enumerate(sorted({0.0, *weights})):
+        watch("play weights", number, len(weights))
+        view = model.by("blend", w=weight)
+        candidate = Candidate(f"w = {weight:g}", acting_by(view.policy), view.policy)
+        facts = stage.facts(candidate, stage.played(candidate))
+        ranked = evaluate(view, dataset, split="validation", max_cases=_CASES, untrained=False)
+        kept = ("reward", "ratio", "low", "high", "unpenalised", "doubt", "items_shown", "reasons", "trusted")
+        points.append({"w": weight, **{name: facts[name] for name in kept}, "ndcg@10": ranked["metrics"]["ndcg@10"]})
+    chosen = chosen_point(points)
+    result = {
+        "run": str(model.run.path),
+        "data": str(dataset.path),
+        "w": chosen["w"],
+        "points": points,
+        "simulator": stage.simulator.quality,
+        "settings": asdict(stage.play),
+    }
+    if save:
+        save_acting(model.run, "blend", chosen["w"], result)
+    return result
+
+
+def chosen_point(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The smallest trusted weight within 2 % of the best trusted one; the cloned policy, w = 0, is always trusted."""
+    trusted = [point for point in points if point["trusted"] or point["w"] == 0]
+    best = max(point["reward"] for point in trusted)
+    return next(point for point in trusted if point["reward"] >= best - _NEAR * abs(best))

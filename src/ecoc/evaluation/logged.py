@@ -1,0 +1,166 @@
+"""Logged decisions as a fitted simulator sees them: what was shown, how likely that was, what it was worth."""
+
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ecoc.batch import History
+from ecoc.data.loader import histories, open_cases
+from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
+from ecoc.evaluation.estimators import Decisions, Estimate, SessionLog, one_step, sessions
+from ecoc.evaluation.judge import everything_before
+from ecoc.evaluation.response import Mood, ResponseModel
+from ecoc.evaluation.rollout import recent
+from ecoc.evaluation.simulator import Simulator
+from ecoc.policy import Policy
+from ecoc.schema import PAD
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+LENGTH = 50
+_ROWS = 1024
+_DRAWS = 8  # items of the behaviour policy that stand for all of them in a model's mean
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Decisions of whole sessions, in order."""
+
+    history: History  # [N, L] what preceded each
+    before: Tensor  # [N, E] every item of its past, PAD where short
+    items: Ints  # [N] shown
+    reward: Floats  # [N]
+    user: Ints  # [N]
+    session: Ints  # [N] number of its session
+    step: Ints  # [N] place in its session
+
+
+def open_logged(data: Dataset, *, warm: int, horizon: int, most: int, seed: int) -> Logged:
+    """Test events after at least `warm` others, of as many sequences as hold `most` of them."""
+    cases = open_cases(data, "test", min_history=warm, most=0, seed=seed)
+    if not len(cases):
+        raise InputError(f"{data.path}: no test event has {warm} events before it; prepare with another split")
+    sequences, session, counts = np.unique(cases.sequence, return_inverse=True, return_counts=True)
+    step = np.arange(len(cases)) - np.repeat(np.cumsum(counts) - counts, counts)
+    order = np.random.default_rng([seed, 5]).permutation(len(sequences))
+    kept = np.zeros(len(sequences), bool)
+    kept[order[: np.searchsorted(np.cumsum(np.minimum(counts[order], horizon)), most) + 1]] = True
+    rows = np.flatnonzero(kept[session] & (step < horizon))
+    cases = cases.part(rows)
+    _, session = np.unique(cases.sequence, return_inverse=True)
+    reward = np.asarray(data.rewards[cases.event], np.float64)
+    items = np.asarray(data.items[cases.event], np.int64)
+    before = torch.from_numpy(everything_before(data, cases))
+    return Logged(
+        histories(data, cases, LENGTH), before, items, reward, data.users[cases.sequence], session, step[rows]
+    )
+
+
+@torch.inference_mode()
+def best_items(policy: Policy, logged: Logged, *, exclude_seen: bool) -> Ints:
+    """What a policy would have shown, [N]."""
+    policy.train(False)
+    found = []
+    for first in range(0, len(logged.items), _ROWS):
+        rows = torch.arange(first, min(first + _ROWS, len(logged.items)))
+        history = logged.history.rows(rows)
+        query = policy.query(recent(history.items, _feedback(history), policy.length))
+        found.append(policy.topk(query, 1, exclude=logged.before[rows] if exclude_seen else None)[0].squeeze(1))
+    chosen: Ints = torch.cat(found).numpy()
+    return chosen
+
+
+def _feedback(history: History) -> Tensor:
+    return torch.zeros_like(history.items) if history.feedback is None else history.feedback
+
+
+class Witness:
+    """A simulator's view of logged decisions, kept so that every policy is asked about cheaply."""
+
+    @torch.no_grad()
+    def __init__(self, simulator: Simulator, logged: Logged, *, seed: int) -> None:
+        self.simulator, self.logged = simulator, logged
+        self._moods = [_moods(model, logged.history) for model in simulator.members]
+        self.model = self.value(logged.items)
+        chance, spread = np.zeros(len(logged.items)), np.zeros(len(logged.items))
+        random = torch.Generator().manual_seed(seed)
+        for first in range(0, len(logged.items), _ROWS):
+            rows = slice(first, first + _ROWS)
+            parts = [simulator.log_behaviour(k, _part(mood, rows)).exp() for k, mood in enumerate(self._moods)]
+            chances = torch.stack(parts).mean(0)  # [n, items]
+            shown = torch.from_numpy(logged.items[rows])[:, None] - PAD - 1
+            chance[rows] = chances.gather(1, shown).squeeze(1).double().numpy()
+            drawn = torch.multinomial(chances, _DRAWS, replacement=True, generator=random) + PAD + 1
+            worth = [self._value(rows, drawn[:, column]) for column in range(_DRAWS)]
+            spread[rows] = torch.stack(worth).mean(0).double().numpy()
+        self.chance, self.behaviour_model = chance, spread
+
+    @torch.no_grad()
+    def value(self, items: Ints) -> Floats:
+        """Expected reward of showing items [N] at the logged states."""
+        found = np.zeros(len(items))
+        for first in range(0, len(items), _ROWS):
+            rows = slice(first, first + _ROWS)
+            found[rows] = self._value(rows, torch.from_numpy(items[rows])).double().numpy()
+        return found
+
+    def _value(self, rows: slice, items: Tensor) -> Tensor:
+        simulator = self.simulator
+        each = [
+            simulator.reward(simulator.chances(k, _part(mood, rows), items), items)
+            for k, mood in enumerate(self._moods)
+        ]
+        return torch.stack(each).mean(0)
+
+    def knowing(self, chance: Floats) -> "Witness":
+        """The same with the true propensities [N] of what was shown."""
+        view = copy(self)
+        view.chance = chance
+        return view
+
+    def decisions(self, chosen: Ints) -> Decisions:
+        """A policy that shows `chosen` [N]."""
+        weight = (chosen == self.logged.items) / self.chance
+        return Decisions(self.logged.reward, weight, self.model, self.value(chosen), self.logged.user)
+
+    def one_step(self, chosen: Ints, seed: int) -> list[Estimate]:
+        """What showing `chosen` [N] once, at logged states, would have earned."""
+        return one_step(self.decisions(chosen), seed=seed)
+
+    def mixed_sessions(self, chosen: Ints, share: float, seed: int) -> list[Estimate]:
+        """What sessions would have earned a step had `chosen` been shown in a share of the decisions, at random."""
+        d = self.decisions(chosen)
+        weight = 1 - share + share * d.weight
+        value = (1 - share) * self.behaviour_model + share * d.policy_model
+        return sessions(self._log(weight, value), seed=seed)
+
+    def _log(self, weight: Floats, value: Floats) -> SessionLog:
+        row, column = self.logged.session, self.logged.step
+        shape = row.max() + 1, column.max() + 1
+
+        def placed(values: Floats) -> Floats:
+            table = np.zeros(shape)
+            table[row, column] = values
+            return table
+
+        counted = np.zeros(shape, bool)
+        counted[row, column] = True
+        return SessionLog(placed(self.logged.reward), placed(weight), placed(self.model), placed(value), counted)
+
+
+def _part(mood: Mood, rows: slice) -> Mood:
+    return Mood(mood.hidden[rows], mood.stock[rows])
+
+
+def _moods(model: ResponseModel, history: History) -> Mood:
+    hidden, stock = [], []
+    for first in range(0, len(history.items), _ROWS):
+        found = model.after_history(history.rows(torch.arange(first, min(first + _ROWS, len(history.items)))))
+        hidden.append(found.hidden)
+        stock.append(found.stock)
+    return Mood(torch.cat(hidden), torch.cat(stock))

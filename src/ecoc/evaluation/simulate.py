@@ -1,0 +1,330 @@
+"""`ecoc.simulate`: off-policy evaluation of runs, in a simulator fitted on the log and by weighing what was logged."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ecoc.data.loader import open_cases, open_sessions
+from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
+from ecoc.evaluation.evaluate import data_of, same_data
+from ecoc.evaluation.guards import imitation_losses, lacking, usual_behaviour
+from ecoc.evaluation.judge import is_seen
+from ecoc.evaluation.logged import Logged, Witness, best_items, open_logged
+from ecoc.evaluation.rollout import (
+    Actor,
+    Played,
+    Starts,
+    acting_as_logged,
+    acting_at_random,
+    acting_by,
+    acting_by_score,
+    open_starts,
+    play,
+)
+from ecoc.evaluation.simulator import FitOn, Simulator, SimulatorConfig, fit_simulator
+from ecoc.model import Model, load
+from ecoc.policy import Policy, RankBy
+from ecoc.watch import Watcher, unwatched
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_RESAMPLES = 1000
+_DECISIONS = 20_000
+_REPEATS = 0.2  # share of repeated items in a log from which policies may repeat too
+_NEGATIVES = 4
+LOGGED = "logged"
+
+
+@dataclass(frozen=True)
+class Play:
+    """How roll-outs are played."""
+
+    users: int = 500
+    horizon: int = 20
+    warm: int = 3
+    members: int = 3
+    penalty: float = 4.0
+    mix: float = 0.05
+    exclude_seen: bool | None = None  # none: as the log
+    negatives: int | None = None  # none: as many as the log needs
+    fit_on: FitOn = "log"
+    seed: int = 0
+    most_events: int = 200_000  # that simulators are fitted on
+
+    def __post_init__(self) -> None:
+        for name in ("users", "horizon", "warm", "members", "most_events"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}: expected 1 or more")
+        if self.fit_on not in get_args(FitOn):
+            raise InputError(f"fit_on {self.fit_on!r:.40}: expected {', '.join(get_args(FitOn))}")
+        if not 0 <= self.mix <= 1 or self.penalty < 0 or (self.negatives or 0) < 0:
+            raise InputError("mix is a share from 0 to 1; penalty and negatives are 0 or more")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to judge."""
+
+    name: str
+    actor: Actor
+    policy: Policy | None = None  # of a run
+    model: Model | None = None
+    score: torch.Tensor | None = None  # [V] of a control that shows everyone the same
+    is_control: bool = False
+    may_repeat: bool = False
+
+
+@dataclass
+class Stage:
+    """Everything that candidates are judged with, fitted once."""
+
+    data: Dataset
+    play: Play
+    simulator: Simulator
+    starts: Starts
+    exclude_seen: bool
+    reference: Played  # the log, played
+    usual: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, data: Dataset, settings: Play, split: str, watch: Watcher = unwatched) -> "Stage":
+        """Fit the simulator and play the log in it."""
+        exclude_seen, negatives = habits(data, settings)
+        config = SimulatorConfig(
+            settings.fit_on, settings.members, negatives, most_events=settings.most_events, seed=settings.seed
+        )
+        simulator = fit_simulator(data, config, watch)
+        starts = open_starts(
+            data,
+            simulator,
+            split,
+            users=settings.users,
+            warm=settings.warm,
+            horizon=settings.horizon,
+            seed=settings.seed,
+        )
+        reference = play(simulator, acting_as_logged(), starts, exclude_seen=False, seed=settings.seed)
+        return cls(data, settings, simulator, starts, exclude_seen, reference, usual_behaviour(reference))
+
+    def played(self, candidate: Candidate) -> Played:
+        """A candidate's roll-outs."""
+        if candidate.name == LOGGED:
+            return self.reference
+        kept_out = self.exclude_seen and not candidate.may_repeat
+        return play(self.simulator, candidate.actor, self.starts, exclude_seen=kept_out, seed=self.play.seed)
+
+    def facts(self, candidate: Candidate, played: Played) -> dict[str, Any]:
+        """The headline: what a step counts, its ratio to the log's in the same simulator, and how far to trust it."""
+        is_log = candidate.name == LOGGED
+        penalty = 0.0 if is_log else self.play.penalty  # leaving the log is what costs
+        value, base = played.value(penalty), self.reference.value()
+        low, high = _ratio_interval(played.totals(penalty)[0], *self.reference.totals(0.0), seed=self.play.seed)
+        reasons = [] if is_log else lacking(played, self.usual)
+        return {
+            "name": candidate.name,
+            "kind": "control" if candidate.is_control else "run",
+            "acting": candidate.policy.acting if candidate.policy is not None else "policy",
+            "reward": value,
+            "ratio": value / base if base else 0.0,
+            "low": low,
+            "high": high,
+            "unpenalised": played.value(),
+            "doubt": float(played.doubt[:, played.counted].mean()),
+            "rare_actions": float((played.log_behaviour[:, played.counted] < self.usual["action"]).mean()),
+            "items_shown": played.distinct,
+            "reasons": reasons,
+            "trusted": not reasons,
+        }
+
+
+def simulate(
+    runs: Sequence[Model | str | PathLike[str]],
+    data: Dataset | str | PathLike[str] | None = None,
+    *,
+    rank_by: RankBy | None = None,
+    w: float | None = None,
+    m: int | None = None,
+    settings: Play | None = None,
+    cloned: bool = True,
+    progress: Watcher | None = None,
+) -> dict[str, Any]:
+    """Estimate what runs would earn, beside the log and controls.
+
+    The headline is the roll-out: every policy and the log's own, played step after step in the same simulator of
+    users, charged for going where its members disagree. `one_step` is the paper's ratio at logged states. Estimators
+    weigh what was logged: one decision of the policy, and sessions in which a share `mix` of the decisions is its own.
+    With `cloned`, a run that acts on a value stands beside its cloned policy, which is supervised with averaging.
+    """
+    began = time.perf_counter()
+    watch, settings = progress or unwatched, settings or Play()
+    models = _opened(runs, rank_by, w, m)
+    dataset = data_of(models[0], data)
+    for model in models:
+        same_data(model, dataset)
+    stage = Stage.open(dataset, settings, "test", watch)
+    candidates = controls(dataset, stage.simulator.items) + views(models, cloned=cloned)
+    logged = open_logged(dataset, warm=settings.warm, horizon=settings.horizon, most=_DECISIONS, seed=settings.seed)
+    witness = Witness(stage.simulator, logged, seed=settings.seed)
+    paper = _paper_witness(dataset, settings, logged, watch)
+    losses = imitation_losses(dataset, {one.name: one.policy for one in candidates if one.policy is not None})
+    policies, estimators = [], []
+    for number, one in enumerate(candidates):
+        watch("play policies", number, len(candidates))
+        facts = stage.facts(one, stage.played(one))
+        facts |= _guarded(losses.get(one.name), facts["reasons"])
+        if one.name != LOGGED:
+            chosen = _chosen(one, dataset, logged, stage.exclude_seen and not one.may_repeat)
+            estimators += _estimators(one.name, witness, chosen, settings)
+        facts["one_step"] = {
+            name: _one_step_ratio(view, logged.items if one.name == LOGGED else chosen, settings.seed)
+            for name, view in paper.items()
+        }
+        policies.append(facts)
+    watch("play policies", len(candidates), len(candidates))
+    return {
+        "data": str(dataset.path),
+        "settings": asdict(settings),
+        "exclude_seen": stage.exclude_seen,
+        "simulator": stage.simulator.quality,
+        "one_step_simulator": {name: view.simulator.quality for name, view in paper.items()},
+        "logged_reward": float(logged.reward.mean()),
+        "decisions": len(logged.items),
+        "starts": len(stage.starts.left),
+        "steps": float(stage.starts.left.double().mean()),
+        "policies": policies,
+        "estimators": estimators,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _opened(
+    runs: Sequence[Model | str | PathLike[str]], rank_by: RankBy | None, w: float | None, m: int | None
+) -> list[Model]:
+    if not runs:
+        raise InputError("no run given to simulate; name at least one")
+    models = [run if isinstance(run, Model) else load(run) for run in runs]
+    if not any(model.policy.has_critic for model in models):
+        models[0].by(rank_by, w=w, m=m)  # says so if that makes no sense
+    return [model.by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
+
+
+def habits(data: Dataset, settings: Play) -> tuple[bool, int]:
+    """Whether policies leave out what was seen, and how many negatives the log needs.
+
+    A log that hardly repeats gets policies that do not. A log without any feedback of no worth holds only what users
+    took up: then items at random stand for what they would not have.
+    """
+    exclude = settings.exclude_seen
+    if exclude is None:
+        cases = open_cases(data, "test", min_history=1, most=_DECISIONS, seed=0)
+        exclude = bool(is_seen(data, cases).mean() < _REPEATS)
+    negatives = settings.negatives
+    if negatives is None:
+        negatives = 0 if float(np.asarray(data.rewards[: 1 << 20]).min()) <= 0 else _NEGATIVES
+    return exclude, negatives
+
+
+def controls(data: Dataset, items: int) -> list[Candidate]:
+    """What any policy has to be seen beside: the log itself, chance, what is popular, what pays best."""
+    sessions = open_sessions(data)
+    count = np.bincount(sessions.items, minlength=data.counts.items + 1).astype(np.float64)
+    rewards = np.zeros(0) if sessions.rewards is None else sessions.rewards.astype(np.float64)
+    total = np.bincount(sessions.items, rewards, minlength=data.counts.items + 1)
+    best = (total + 5 * rewards.mean()) / (count + 5)
+    named = {"popular": count, "best item": best}
+    return [
+        Candidate(LOGGED, acting_as_logged(), is_control=True, may_repeat=True),
+        Candidate("random", acting_at_random(items), is_control=True),
+        *(_fixed(name, torch.from_numpy(score).float()) for name, score in named.items()),
+    ]
+
+
+def _fixed(name: str, score: torch.Tensor) -> Candidate:
+    return Candidate(name, acting_by_score(score), score=score, is_control=True)
+
+
+def views(models: Sequence[Model], *, cloned: bool) -> list[Candidate]:
+    """Each run as it acts; one that acts on a value also as its cloned policy, which is supervised with averaging."""
+    found: list[Candidate] = []
+    for model in models:
+        found.append(Candidate(model.name, acting_by(model.policy), model.policy, model))
+        if cloned and model.policy.acting != "policy":
+            plain = model.by("policy")
+            name = f"{model.name}, cloned policy"
+            found.append(Candidate(name, acting_by(plain.policy), plain.policy, plain, is_control=True))
+    names = [one.name for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two runs are called '{name}'; rename a folder so that they can be told apart")
+    return found
+
+
+def _paper_witness(data: Dataset, settings: Play, logged: Logged, watch: Watcher) -> dict[str, Witness]:
+    """Simulators of the test split alone, as the paper has it; and, if the log needs them, with negatives."""
+    _, negatives = habits(data, settings)
+    kinds = {"conditional": 0} | ({"with negatives": negatives} if negatives else {})
+    found = {}
+    for name, count in kinds.items():
+        config = SimulatorConfig("test", 1, count, most_events=settings.most_events, seed=settings.seed)
+        found[name] = Witness(fit_simulator(data, config, watch), logged, seed=settings.seed)
+    return found
+
+
+def _chosen(one: Candidate, data: Dataset, logged: Logged, exclude_seen: bool) -> Ints:
+    """What a candidate would have shown at the logged states, [N]."""
+    if one.policy is not None:
+        return best_items(one.policy, logged, exclude_seen=exclude_seen)
+    if one.score is not None:
+        best: Ints = np.full(len(logged.items), int(one.score[1:].argmax()) + 1, np.int64)
+        return best
+    drawn: Ints = np.random.default_rng(0).integers(1, data.counts.items + 1, len(logged.items))
+    return drawn
+
+
+def _estimators(name: str, witness: Witness, chosen: Ints, settings: Play) -> list[dict[str, Any]]:
+    share = f"{settings.mix:.0%} of decisions"
+    found = [("one decision", one) for one in witness.one_step(chosen, settings.seed)]
+    found += [(share, one) for one in witness.mixed_sessions(chosen, settings.mix, settings.seed)]
+    base = float(witness.logged.reward.mean())
+    return [
+        {"policy": name, "of": what, **asdict(one), "ratio": one.value / base if base else 0.0} for what, one in found
+    ]
+
+
+def _one_step_ratio(witness: Witness, chosen: Ints, seed: int) -> dict[str, float]:
+    """The paper's number: simulated reward of what is chosen over simulated reward of what was logged."""
+    mine, theirs = witness.value(chosen), witness.model
+    users, row = np.unique(witness.logged.user, return_inverse=True)
+    sums = np.stack([np.bincount(row, mine), np.bincount(row, theirs)])
+    drawn = np.random.default_rng(seed).integers(len(users), size=(_RESAMPLES, len(users)))
+    ratios = sums[0][drawn].sum(1) / sums[1][drawn].sum(1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return {"ratio": float(mine.sum() / theirs.sum()), "low": float(low), "high": float(high)}
+
+
+def _ratio_interval(total: Floats, base: Floats, steps: Floats, *, seed: int) -> tuple[float, float]:
+    """95 % interval of one total over another [K, U], users and members resampled together."""
+    random = np.random.default_rng([seed, 6])
+    members, users = total.shape
+    ratios = np.empty(_RESAMPLES)
+    for place in range(_RESAMPLES):
+        rows = np.ix_(random.integers(members, size=members), random.integers(users, size=users))
+        below = base[rows].sum()
+        ratios[place] = total[rows].sum() / below if below else 0.0
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _guarded(loss: dict[str, float] | None, reasons: list[str]) -> dict[str, Any]:
+    """The imitation guard's word, joined to the others."""
+    if loss is None:
+        return {}
+    more = [f"imitates the log {loss['excess']:.1%} worse than the best run"] if loss["excess"] > 0.03 else []
+    return {"imitation_loss": loss["loss"], "reasons": [*reasons, *more], "trusted": not (reasons or more)}

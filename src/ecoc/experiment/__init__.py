@@ -1,0 +1,19 @@
+"""The paper's experiments on any dataset: cells that are computed once, tables and figures made from them.
+
+A new experiment is one module and one line here: its `cells` under a plan, and the `section` it makes of their results.
+"""
+
+from ecoc.experiment.ablation import ABLATION
+from ecoc.experiment.context import Context, Experiment
+from ecoc.experiment.efficiency import EFFICIENCY
+from ecoc.experiment.imitation import IMITATION
+from ecoc.experiment.normtest import NORMTEST
+from ecoc.experiment.ope_truth import OPE_TRUTH
+from ecoc.experiment.reward import REWARD
+from ecoc.experiment.sensitivity import SENSITIVITY
+
+__all__ = ["EXPERIMENTS", "Context", "Experiment"]
+
+EXPERIMENTS: dict[str, Experiment] = {
+    one.name: one for one in (IMITATION, REWARD, OPE_TRUTH, EFFICIENCY, ABLATION, SENSITIVITY, NORMTEST)
+}

@@ -1,0 +1,56 @@
+"""The paper's statistical test of normalised representations, on supervised runs of every encoder."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ecoc.encoders import ENCODERS
+from ecoc.experiment.cells import Arrays, Found
+from ecoc.experiment.cells import Cell as Work
+from ecoc.experiment.context import Context, Experiment
+from ecoc.experiment.tables import caveats, said
+from ecoc.experiment.variants import VARIANTS, preset_of
+from ecoc.report.document import Column, Section, Table
+from ecoc.watch import Watcher
+
+_SECONDS = 20.0  # an encoder
+
+
+def cells(context: Context) -> list[Work]:
+    """One supervised run an encoder, then the test of them all."""
+    encoders = context.encoders(tuple(ENCODERS))
+    runs = {name: context.run_cell(VARIANTS["supervised"], name, context.asked.seed) for name in encoders}
+
+    def finished() -> dict[str, str]:
+        """Encoder and weights of the runs that are there."""
+        found = {name: context.store.load(cell) for name, cell in runs.items()}
+        return {name: one.facts["weights_sha256"] for name, one in found.items() if one is not None and one.is_done}
+
+    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+        from ecoc.evaluation.normtest import normtest
+
+        spec = [context.run(VARIANTS["supervised"], name, context.asked.seed) for name in finished()]
+        return dict(normtest([context.folder(one) for one in spec], context.data, progress=watch)), {}
+
+    test = Work("normtest", work, finished, seconds=_SECONDS * len(encoders), stage=2, method="normtest")
+    return [*runs.values(), test]
+
+
+def section(context: Context, results: Mapping[str, Found]) -> Section:
+    """What the test says."""
+    from ecoc.report.normtest import normtest_section
+
+    found = results["normtest"]
+    own = cells(context)
+    if not found.is_done:
+        table = Table(id="normtest", title="Norm test", columns=[Column(name="result")], rows=[said(found.message, 1)])
+        return Section(
+            id="normtest",
+            title="Normalised representations",
+            tables=[table],
+            caveats=caveats(context, own, results),
+        )
+    made = normtest_section(found.facts, preset_of(context.data))
+    return made.model_copy(update={"caveats": [*made.caveats, "one seed an encoder", *caveats(context, own, results)]})
+
+
+NORMTEST = Experiment("normtest", "Normalised representations", cells, section)

@@ -1,0 +1,1 @@
+"""Results as pages and tables: a document is data, rendering is apart."""

@@ -1,0 +1,192 @@
+"""`ecoc reproduce` as a person uses it: the real command, from a small world to tables and a report."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ecoc
+from ecoc.experiment.reproduce import reproduce
+from ecoc.report.document import load_document
+
+COMMAND = [str(Path(sys.executable).parent / "ecoc"), "reproduce"]
+KEYS = {"experiment", "cells", "tables", "figures", "report", "trimmed"}
+SMALL = ["--encoders", "sasrec", "--max-cases", "100"]
+
+
+def call(folder: Path, *words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*COMMAND, *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("reproduce")
+    ecoc.prepare("world:small", found / "market", events=1_500)
+    return found
+
+
+@pytest.fixture(scope="module")
+def imitated(folder: Path) -> dict[str, Any]:
+    """Two methods, one encoder, two seeds."""
+    words = ["imitation", "market", "-o", "out", "--methods", "supervised+ema,ecoc", "--seeds", 2, "--steps", 8]
+    done = call(folder, *words, *SMALL, "--json")
+    assert done.stdout.count("\n") == 1
+    assert "5 cells; 8 training steps a run, 2 seeds; about" in done.stderr
+    assert "[5/5] run/sasrec/ecoc/8-steps/seed-1: ecoc, w = 0 0." in done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_it_answers_every_key_of_the_contract(imitated: dict[str, Any]) -> None:
+    assert set(imitated) >= KEYS
+    for cell in imitated["cells"]:
+        assert set(cell) >= {"method", "encoder", "seed", "status", "metrics", "seconds"}
+        assert cell["status"] == "done"
+    rows = {(cell["method"], cell["seed"]) for cell in imitated["cells"]}
+    trained = {(name, seed) for name in ("supervised+ema", "ecoc, w = 0", "ecoc, w = 10") for seed in (0, 1)}
+    assert rows == trained | {("popular", None), ("recent", None), ("markov", None)}
+    assert imitated["trimmed"] == []
+
+
+def test_its_tables_are_what_the_cells_say(imitated: dict[str, Any]) -> None:
+    tables = {table["id"]: table for table in imitated["tables"]}
+    assert set(tables) == {"imitation-hr", "imitation-mrr", "imitation-ndcg", "imitation-parts"}
+    table = tables["imitation-ndcg"]
+    place = [column["name"] for column in table["columns"]].index("NDCG@10")
+    for row in table["rows"]:
+        found = [cell["metrics"]["ndcg@10"] for cell in imitated["cells"] if cell["method"] == row[0]]
+        assert row[place]["value"] == pytest.approx(sum(found) / len(found))
+        assert (row[place]["sd"] is None) == (len(found) == 1)
+    assert dict.fromkeys(table["groups"]) == {"sasrec": None, "no training": None}
+
+
+def test_by_construction_the_cloned_policy_is_supervised_ema(imitated: dict[str, Any]) -> None:
+    by_name = {(cell["method"], cell["seed"]): cell["metrics"] for cell in imitated["cells"]}
+    for seed in (0, 1):
+        assert by_name["ecoc, w = 0", seed] == by_name["supervised+ema", seed]
+    row = next(row for row in imitated["tables"][2]["rows"] if row[0] == "ecoc, w = 0")
+    assert row[-2]["value"] == 0
+    assert row[-1]["value"] == 1
+
+
+def test_the_report_tells_data_machine_versions_and_command(folder: Path, imitated: dict[str, Any]) -> None:
+    document = load_document(folder / "out")
+    assert document.facts["data checksum"] == ecoc.open_data(folder / "market").checksum
+    assert set(document.facts) >= {"data", "data counts", "machine", "versions", "seeds", "date", "command"}
+    assert document.facts["command"].startswith("ecoc reproduce imitation market -o out")
+    (section,) = document.sections
+    assert section.commands == [document.facts["command"]]
+    assert any("no evidence for reinforcement learning" in text for text in section.caveats)
+    assert Path(folder / imitated["report"]).is_file()
+
+
+def test_asked_again_nothing_is_computed_and_the_tables_are_printed(folder: Path, imitated: dict[str, Any]) -> None:
+    report = (folder / "out/report.json").read_bytes()
+    words = ["imitation", "market", "-o", "out", "--methods", "supervised+ema,ecoc", "--seeds", 2, "--steps", 8]
+    done = call(folder, *words, *SMALL)
+    assert "5 of them there already" in done.stderr
+    assert "[" not in done.stderr
+    assert "NDCG on market" in done.stdout
+    assert "report: out/report" in done.stdout
+    again = (folder / "out/report.json").read_bytes()
+    assert again.replace(b" --json", b"") == report.replace(b" --json", b"")
+
+
+def test_more_of_it_shares_what_is_there(
+    folder: Path, imitated: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another experiment in the same folder: its own section beside the first, common runs trained once."""
+    monkeypatch.setattr("ecoc.experiment.context.TRUTH_USERS", 50)
+    kept = {path: path.stat().st_mtime_ns for path in (folder / "out/cells/run").rglob("*.json")}
+    options: dict[str, Any] = {"encoders": ["sasrec"], "seeds": 1, "steps": 8, "max_cases": 100}
+    found = reproduce("ablation", folder / "market", folder / "out", **options)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert [section.id for section in load_document(folder / "out").sections] == ["imitation", "ablation"]
+    (table,) = found["tables"]
+    assert [column["name"] for column in table["columns"]][-1] == "true reward a step"
+    assert all(row[-1]["value"] > 0 for row in table["rows"])
+    assert {figure["id"] for figure in found["figures"]} == {"ablation-ndcg20", "ablation-reward"}
+    assert {cell["status"] for cell in found["cells"]} == {"done"}
+
+
+def test_a_budget_trims_openly_and_is_kept(folder: Path) -> None:
+    said: list[str] = []
+    options: dict[str, Any] = {"encoders": ["sasrec"], "max_cases": 100, "budget": "6s"}
+    found = reproduce("sensitivity", folder / "market", folder / "short", say=said.append, **options)
+    assert found["seconds"] < 15  # a busy machine may stall between two looks at the clock
+    assert any("training steps a run in place of 1,000, to fit a budget of 6 s" in text for text in found["trimmed"])
+    assert any("1 of 3 seeds" in text for text in found["trimmed"])
+    assert {f"trimmed: {text}" for text in found["trimmed"]} <= set(said)
+    (section,) = load_document(folder / "short").sections
+    assert section.caveats[: len(found["trimmed"])] == found["trimmed"]
+    late = {cell["name"] for cell in found["cells"] if cell["status"] == "not run"}
+    assert {cell["status"] for cell in found["cells"]} <= {"done", "not run"}
+    assert all(any(name in text for text in section.caveats) for name in late)
+    plan = (folder / "short/plan.json").read_bytes()
+    again = reproduce("sensitivity", folder / "market", folder / "short", **options)
+    assert (folder / "short/plan.json").read_bytes() == plan
+    assert (again["steps"], again["seeds"], again["trimmed"]) == (found["steps"], found["seeds"], found["trimmed"])
+    assert late >= {cell["name"] for cell in again["cells"] if cell["status"] == "not run"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["imitations", "market"], "did you mean 'imitation'?"),
+        (["imitation", "nowhere"], "no such folder"),
+        (["imitation", "market", "--methods", "ecok"], "did you mean 'ecoc'?"),
+        (["imitation", "market", "--encoders", "sasrek"], "did you mean 'sasrec'?"),
+        (["imitation", "market", "--budget", "soon"], "expected e.g. 90s, 30m"),
+    ],
+)
+def test_a_wrong_word_is_one_line_and_code_2(folder: Path, words: list[str], said: str) -> None:
+    with pytest.raises(ecoc.InputError) as error:
+        options = dict(zip([word.lstrip("-") for word in words[2::2]], words[3::2], strict=True))
+        given = {name: [value] if name != "budget" else value for name, value in options.items()}
+        reproduce(words[0], folder / words[1], folder / "wrong", **given)  # type: ignore[arg-type]
+    assert said in str(error.value)
+    assert error.value.exit_code == 2
+
+
+def test_a_folder_of_someone_else_is_left_alone(folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine/letter.txt").write_text("dear")
+    with pytest.raises(ecoc.InputError, match="did not write; choose another folder"):
+        reproduce("imitation", folder / "market", folder / "mine")
+    assert [path.name for path in (folder / "mine").iterdir()] == ["letter.txt"]
+
+
+def test_a_run_that_diverges_is_a_row_that_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = ecoc.train
+
+    def train(data: Any, out: Path, **options: Any) -> Any:
+        if "supervised+ema" in str(out):
+            raise ecoc.TrainingError(f"{out}: step 3: the loss is not finite")
+        return real(data, out, **options)
+
+    options: dict[str, Any] = {
+        "methods": ["supervised", "supervised+ema"],
+        "encoders": ["sasrec"],
+        "seeds": 1,
+        "steps": 4,
+        "max_cases": 50,
+    }
+    monkeypatch.setattr("ecoc.experiment.context.train", train)
+    found = reproduce("imitation", folder / "market", folder / "diverged", **options)
+    cells = {cell["method"]: cell for cell in found["cells"]}
+    assert cells["supervised+ema"]["status"] == "failed"
+    assert "step 3: the loss is not finite" in cells["supervised+ema"]["message"]
+    assert cells["supervised"]["status"] == "done"
+    rows = {row[0]: row for row in found["tables"][0]["rows"]}
+    assert "the loss is not finite" in rows["supervised+ema"][1]
+    assert any("the loss is not finite" in text for text in found["caveats"])
+    monkeypatch.undo()
+    healed = reproduce("imitation", folder / "market", folder / "diverged", **options)
+    assert {cell["status"] for cell in healed["cells"]} == {"done"}
