@@ -10,12 +10,14 @@ from typing import Any
 from ecoc.data.describe import page, summary
 from ecoc.data.prepare import prepare
 from ecoc.data.sequences import Dataset
+from ecoc.demo_report import write_report
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import compare
 from ecoc.evaluation.evaluate import evaluate as evaluate_run
+from ecoc.evaluation.simulate import Play, simulate
 from ecoc.evaluation.truth import open_market, true_reward
 from ecoc.model import Model, load
-from ecoc.pages import curve_lines, ranking_page
+from ecoc.pages import curve_lines, ranking_page, rollout_lines
 from ecoc.run import is_run
 from ecoc.training.start import train
 from ecoc.watch import Watcher
@@ -26,6 +28,8 @@ _TAU = 0.02
 _MARK = "made by ecoc demo"
 _WEIGHTS = (0.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _CURVE_USERS = 1000
+_SIMULATED = Play(users=300, most_events=80_000)
+_QUICK = Play(users=100, most_events=20_000)
 
 _ABOUT = {
     "random": "any item not yet shown",
@@ -78,8 +82,25 @@ def demo(
     say("5. How much the critic has a say is one number, w, which can change after training. What it trades:\n")
     curve = _curve(models["ecoc"], data, market, seed)
     say("\n".join(curve_lines(curve, "true_reward")))
+    say("\n6. Without the truth, a log is all there is. What simulators of its users say the same policies earn:\n")
+    settings = _QUICK if quick else _SIMULATED
+    simulated = simulate([*models.values()], data, settings=settings, cloned=False, progress=progress)
+    say(rollout_lines(simulated))
+    place = write_report(
+        folder,
+        data,
+        name,
+        seed,
+        earned=results,
+        about=_ABOUT,
+        judged=judged,
+        curve=curve,
+        simulated=simulated,
+    )
+    say(f"\n7. All of this as a page, to look at and to pass around: {place}")
     example = data.sequence(0).items[0]
     say(f"\n  Go on: ecoc recommend {folder / 'ecoc'} --history {example} -k 5")
+    say(f"         ecoc simulate {folder / 'ecoc'} --choose-w")
     return {
         "data": facts,
         "metrics": judged,
@@ -95,6 +116,8 @@ def demo(
             for kind, result in results.items()
         ],
         "curve": curve,
+        "simulated": simulated,
+        "report": place,
         "seconds": time.perf_counter() - started,
     }
 

@@ -195,24 +195,14 @@ def run_page(facts: dict[str, Any]) -> str:
 def simulate_page(facts: dict[str, Any]) -> str:
     """The roll-outs first, then the paper's ratio beside them, then what weighs logged decisions."""
     quality, settings = facts["simulator"], facts["settings"]
-    width = max([12, *(len(row["name"]) + 2 for row in facts["policies"])])
+    width = _widest(facts)
     lines = [
         f"{facts['data']}: {facts['starts']:,} users, {facts['steps']:.1f} steps each, in {quality['members']}"
         f" simulators fitted on the {quality['fit_on']}; the log's own policy is 1",
         *_simulator_lines(facts),
         "",
         "  Roll-out: played step after step, less a charge where the simulators disagree. The figure to act on.",
-        f"  {'':<{width}}{'reward a step':>14}{'ratio':>8}{'95 % interval':>18}{'uncharged':>11}{'items':>8}"
-        "   can it be trusted",
-    ]
-    for row in facts["policies"]:
-        interval = f"{row['low']:.2f} to {row['high']:.2f}"
-        trust = "; ".join(row["reasons"]) or "nothing speaks against it"
-        lines.append(
-            f"  {row['name']:<{width}}{row['reward']:>14.3f}{row['ratio']:>8.2f}{interval:>18}"
-            f"{row['unpenalised']:>11.3f}{row['items_shown']:>8,}   {'no: ' * (not row['trusted'])}{trust}"
-        )
-    lines += [
+        rollout_lines(facts),
         "",
         "  One-step reward ratio at logged states, the paper's figure. It favours what pays now and wears off later.",
     ]
@@ -234,6 +224,25 @@ def simulate_page(facts: dict[str, Any]) -> str:
             f"{row['ess']:>10,.0f}"
         )
     return "\n".join(lines)
+
+
+def rollout_lines(facts: dict[str, Any]) -> str:
+    """The headline of `simulate`: a line a policy."""
+    width = _widest(facts)
+    head = f"{'reward a step':>14}{'ratio':>8}{'95 % interval':>18}{'uncharged':>11}{'items':>8}   can it be trusted"
+    lines = [f"  {'':<{width}}{head}"]
+    for row in facts["policies"]:
+        interval = f"{row['low']:.2f} to {row['high']:.2f}"
+        trust = "; ".join(row["reasons"]) or "nothing speaks against it"
+        lines.append(
+            f"  {row['name']:<{width}}{row['reward']:>14.3f}{row['ratio']:>8.2f}{interval:>18}"
+            f"{row['unpenalised']:>11.3f}{row['items_shown']:>8,}   {'no: ' * (not row['trusted'])}{trust}"
+        )
+    return "\n".join(lines)
+
+
+def _widest(facts: dict[str, Any]) -> int:
+    return max([12, *(len(row["name"]) + 2 for row in facts["policies"])])
 
 
 def _simulator_lines(facts: dict[str, Any]) -> list[str]:

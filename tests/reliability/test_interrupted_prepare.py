@@ -29,10 +29,19 @@ def start(ecoc_command: Path, log: Path, tmp_path: Path) -> Iterator[Callable[..
     running = []
 
     def begin(*more: str) -> subprocess.Popen[str]:
-        command = [str(ecoc_command), "prepare", str(log), "-o", str(tmp_path / "out"), *OPTIONS, *more]
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=_listen_to_sigint
-        )
+        # a shell starts what runs in its background deaf to SIGINT, and children inherit that
+        command = [
+            "env",
+            "--default-signal=INT",
+            str(ecoc_command),
+            "prepare",
+            str(log),
+            "-o",
+            str(tmp_path / "out"),
+            *OPTIONS,
+            *more,
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         running.append(process)
         return process
 
@@ -42,11 +51,6 @@ def start(ecoc_command: Path, log: Path, tmp_path: Path) -> Iterator[Callable[..
         process.wait()
         if process.stderr is not None:
             process.stderr.close()
-
-
-def _listen_to_sigint() -> None:
-    """A shell starts what runs in its background deaf to SIGINT, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def beside(folder: Path) -> list[str]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -20,7 +19,8 @@ from ecoc.data.sequences import open_data
 from ecoc.errors import EcocError, ResourceError, is_out_of_memory
 from ecoc.experiment.pace import made_up, measure, timed
 from ecoc.run import RunConfig
-from ecoc.training.start import _SPARSE_FROM
+from ecoc.stopwatch import peak_rss
+from ecoc.training.start import SPARSE_FROM
 from ecoc.watch import Watcher
 
 MOST_SECONDS = 20.0  # a step; slower ones are not repeated
@@ -59,7 +59,7 @@ def main() -> None:
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     order = json.loads(sys.stdin.read())
-    before = _rss()
+    before = peak_rss()
     try:
         found = _obeyed(order)
     except EcocError as error:
@@ -68,7 +68,7 @@ def main() -> None:
         if not is_out_of_memory(error):
             raise
         found = {"stopped": f"needs more than {MOST_BYTES >> 30} GB"}
-    print(json.dumps({**found, "peak_rss_bytes": _rss(), "before_rss_bytes": before}))
+    print(json.dumps({**found, "peak_rss_bytes": peak_rss(), "before_rss_bytes": before}))
 
 
 def _obeyed(order: dict[str, Any]) -> dict[str, Any]:
@@ -77,18 +77,12 @@ def _obeyed(order: dict[str, Any]) -> dict[str, Any]:
         return measure(open_data(order["data"]), config, stretch_seconds=_STRETCH).values()
     torch.manual_seed(0)
     items = int(order["items"])
-    steps = made_up(config, items, int(order["windows"]), sparse=items > _SPARSE_FROM)
+    steps = made_up(config, items, int(order["windows"]), sparse=items > SPARSE_FROM)
     began = time.perf_counter()
     steps()
     if time.perf_counter() - began > MOST_SECONDS:
         return {"stopped": f"a step takes more than {MOST_SECONDS:.0f} s"}
     return asdict(timed(steps, stretch_seconds=_STRETCH))
-
-
-def _rss() -> int:
-    """Most memory this process has had; what `getrusage` says may be that of the one that started it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 if __name__ == "__main__":

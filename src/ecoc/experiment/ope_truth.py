@@ -352,7 +352,7 @@ def _regret(truth: Mapping[str, Sequence[float]], choice: Mapping[str, Any]) -> 
             Number(value=earned[point["w"]]),
             Number(value=point["ratio"], low=point["low"], high=point["high"]),
             Number(value=point["ndcg@10"]),
-            "; ".join(point["reasons"])[:300] or "nothing speaks against it",
+            "no" if point["reasons"] else "yes",
         ]
         for point in choice["points"]
     ]
@@ -365,7 +365,7 @@ def _regret(truth: Mapping[str, Sequence[float]], choice: Mapping[str, Any]) -> 
             Column(name="true reward a step", better="high", digits=3),
             Column(name="roll-out on validation, log = 1", digits=3),
             Column(name="NDCG@10"),
-            Column(name="can it be trusted"),
+            Column(name="trusted"),
         ],
         rows=body,
         note="Simulators fitted on the training part, played from validation histories; the test split was not used.",

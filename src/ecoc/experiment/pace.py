@@ -20,7 +20,7 @@ from ecoc.model import build_method
 from ecoc.run import RunConfig
 from ecoc.targets import Targets
 from ecoc.training.optimiser import Optimiser
-from ecoc.training.start import _is_sparse
+from ecoc.training.start import is_sparse
 from ecoc.watch import Watcher, unwatched
 
 _CASES = 256  # ranked to know what judging costs
@@ -165,7 +165,7 @@ def measure(data: Dataset, config: RunConfig, watch: Watcher = unwatched, *, str
             terminal_every=train.terminal_every,
             returns=method.needs_returns,
         )
-        steps = Steps(method, config, windows.__getitem__, sparse=_is_sparse(config, method, data))
+        steps = Steps(method, config, windows.__getitem__, sparse=is_sparse(config, method, data))
         start = time.perf_counter() - began
         found = timed(steps, stretch_seconds=stretch_seconds, watch=watch)
         return Pace(

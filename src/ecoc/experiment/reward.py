@@ -4,31 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from ecoc.evaluation.choose import choose_w
-from ecoc.evaluation.simulate import LOGGED, Play, simulate
+from ecoc.evaluation.simulate import Play, simulate
 from ecoc.experiment.cells import Arrays, Found
 from ecoc.experiment.cells import Cell as Work
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.tables import bars, caveats, described, number
+from ecoc.experiment.tables import caveats, described
 from ecoc.experiment.variants import BASE, ECOC, Variant, variant_of
 from ecoc.model import Model
 from ecoc.report.choice import choice_figure
-from ecoc.report.document import Cell, Column, Figure, Number, Section, Table
+from ecoc.report.document import Figure, Section, Table
+from ecoc.report.reward import CAVEATS, explained, reward_figures, reward_table
 from ecoc.watch import Watcher
 
 ENCODERS = ("sasrec",)
 _METHODS = ("supervised", BASE, "ecoc", "ecoc-paper", "sqn", "sa2c", "prl")
 _FIT_SECONDS, _PLAY_SECONDS = 2.5e-4, 4.0  # an event and a member; a policy: as measured on one slow core
-
-CAVEATS = [
-    "The simulators know only what the log shows. Where the logging policy acted on something that is not in the log,"
-    " they credit items with it, and every figure is too high alike; ranks suffer less than levels.",
-    "The one-step ratio asks what a single recommendation at a logged state would earn. It rewards what pays now and"
-    " wears off later, and in the built-in worlds ranks policies almost in reverse (reproduce ope-truth).",
-    "Figures marked as not trusted rest on states or items the log hardly holds; do not choose by them.",
-]
 
 
 def variants(context: Context) -> list[Variant]:
@@ -63,8 +54,8 @@ def cells(context: Context) -> list[Work]:
             for seed in context.seeds
         ]
     for encoder in encoders:
-        for number_, seed in enumerate(context.seeds):
-            found.append(_simulated(context, chosen, encoder, seed, rank=2 * (number_ > 0)))
+        for place, seed in enumerate(context.seeds):
+            found.append(_simulated(context, chosen, encoder, seed, rank=2 * (place > 0)))
         if ECOC in chosen:
             found.append(_weight(context, encoder, context.seeds[0]))
     return found
@@ -120,15 +111,17 @@ def _configs(context: Context, chosen: Sequence[Variant], encoder: str, seed: in
 
 def section(context: Context, results: Mapping[str, Found]) -> Section:
     """A table and bars for each encoder, the choice of the weight."""
-    chosen, tables, figures = variants(context), [], []
+    chosen, tables, figures, text = variants(context), list[Table](), list[Figure](), [described(context)]
     for encoder in context.encoders(ENCODERS):
         done = [results[_simulated(context, chosen, encoder, seed, rank=0).name] for seed in context.seeds]
         facts = [one.facts for one in done if one.is_done]
         if not facts:
             continue
         earned = _earned(context, results, chosen, encoder)
-        tables.append(_table(context, facts, earned, encoder))
-        figures += _figures(facts, encoder)
+        name, title = f"reward-{encoder}", f"Off-policy evaluation on {context.title}, {encoder}"
+        tables.append(reward_table(facts, earned, name=name, title=title))
+        figures += reward_figures(facts, name=name, title=f", {encoder}")
+        text += explained(facts[0])
         weight = results.get(_weight(context, encoder, context.seeds[0]).name) if ECOC in chosen else None
         if weight is not None and weight.is_done:
             figure = choice_figure(weight.facts)
@@ -137,38 +130,11 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
     return Section(
         id="reward",
         title="Reward: what policies would earn",
-        text=[
-            described(context),
-            "Each policy is played step after step, from logged test histories, in an ensemble of user simulators"
-            " fitted on the log; the log's own policy, estimated, is played in the same simulators and is 1. A policy"
-            " is charged four times the standard deviation of the simulators' opinions of each step.",
-            *_quality(results),
-        ],
+        text=list(dict.fromkeys(text)),
         tables=tables,
         figures=figures,
         caveats=caveats(context, cells(context), results, *CAVEATS),
     )
-
-
-def _quality(results: Mapping[str, Found]) -> list[str]:
-    found = [one.facts for name, one in results.items() if name.startswith("simulate/") and one.is_done]
-    if not found:
-        return []
-    quality = found[0]["simulator"]
-    return [
-        f"The simulators on {quality['events']:,} held-out events: log-loss {quality['log_loss']:.4f} against"
-        f" {quality['log_loss_of_shares']:.4f} of the feedback's shares alone, calibration error"
-        f" {quality['calibration_error']:.4f}, reward error {quality['reward_error']:+.1%}."
-    ]
-
-
-def _rows(facts: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """What each policy got, a seed each."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in facts:
-        for row in one["policies"]:
-            found.setdefault(row["name"], []).append(row)
-    return found
 
 
 def _earned(
@@ -185,73 +151,6 @@ def _earned(
             for title, view in one.facts.get("views", {}).items():
                 found.setdefault(title, []).append(view["reward"])
     return found
-
-
-def _interval(rows: Sequence[Mapping[str, Any]]) -> Number:
-    """Mean over seeds; the interval of a single seed, or that of the seeds' mean widened by their spread."""
-    ratios = np.array([row["ratio"] for row in rows])
-    half = np.mean([(row["high"] - row["low"]) / 2 for row in rows]) / len(rows) ** 0.5
-    spread = 1.96 * ratios.std(ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else 0.0
-    reach = float(np.hypot(half, spread))
-    return Number(value=float(ratios.mean()), low=float(ratios.mean() - reach), high=float(ratios.mean() + reach))
-
-
-def _table(
-    context: Context, facts: Sequence[Mapping[str, Any]], earned: Mapping[str, Sequence[float]], encoder: str
-) -> Table:
-    columns = [
-        Column(name="policy"),
-        Column(name="roll-out, log = 1", better="high", digits=3),
-        Column(name="uncharged", digits=3),
-        Column(name="one-step ratio (the paper's)", digits=3),
-        Column(name="items shown", digits=0),
-        *[Column(name="true reward a step", better="high", digits=3)] * bool(earned),
-        Column(name="can it be trusted"),
-    ]
-    body: list[list[Cell]] = []
-    for name, rows in _rows(facts).items():
-        base = [one["policies"][0]["reward"] for one in facts]
-        uncharged = np.mean([row["unpenalised"] / unit for row, unit in zip(rows, base, strict=True)])
-        step = np.mean([row["one_step"]["conditional"]["ratio"] for row in rows])
-        reasons = list(dict.fromkeys(text for row in rows for text in row["reasons"]))
-        truth: list[Cell] = [number(earned.get(name, []))] if earned else []
-        body.append(
-            [
-                name,
-                _interval(rows),
-                Number(value=float(uncharged)),
-                Number(value=float(step)),
-                Number(value=float(np.mean([row["items_shown"] for row in rows]))),
-                *truth,
-                ("no: " + "; ".join(reasons))[:300] if reasons else "nothing speaks against it",
-            ]
-        )
-    return Table(
-        id=f"reward-{encoder}",
-        title=f"Off-policy evaluation on {context.title}, {encoder}",
-        columns=columns,
-        rows=body,
-        note=f"{facts[0]['starts']:,} users, {facts[0]['steps']:.1f} steps each, {len(facts)} seed(s); intervals over"
-        " users, simulators and seeds.",
-    )
-
-
-def _figures(facts: Sequence[Mapping[str, Any]], encoder: str) -> list[Figure]:
-    rows = {name: found for name, found in _rows(facts).items() if name != LOGGED}
-    rolled = [(encoder, name, _interval(found)) for name, found in rows.items()]
-    stepped = [
-        (encoder, name, Number(value=float(np.mean([row["one_step"]["conditional"]["ratio"] for row in found]))))
-        for name, found in rows.items()
-    ]
-    drawn = [
-        bars(f"reward-rollout-{encoder}", f"Roll-out reward, {encoder}", "roll-out reward, log = 1", rolled),
-        bars(f"reward-one-step-{encoder}", f"One-step reward ratio, {encoder}", "one-step ratio, log = 1", stepped),
-    ]
-    return [
-        figure.model_copy(update={"y": figure.y.model_copy(update={"line": 1.0})})
-        for figure in drawn
-        if figure is not None
-    ]
 
 
 REWARD = Experiment("reward", "Reward", cells, section)

@@ -1,6 +1,5 @@
 """`ecoc.train`: settings, folder, lock and resume around the loop; what came of it into result.json."""
 
-import resource
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,12 +20,13 @@ from ecoc.methods import Method
 from ecoc.model import BEST, build_method
 from ecoc.run import CHECKPOINTS, CONFIG, FINGERPRINT, METRICS, RESULT, Run, RunConfig, compose, is_run
 from ecoc.schema import ITEMS, json_bytes
+from ecoc.stopwatch import peak_rss
 from ecoc.storage import load_checkpoint, load_latest, remove_partial, save_checkpoint, write_whole
 from ecoc.training.journal import Journal
 from ecoc.training.loop import Loop, step_seed
 from ecoc.watch import Watcher, unwatched
 
-_SPARSE_FROM = 50_000  # items; below, updating every row of the table is as fast as finding the touched ones
+SPARSE_FROM = 50_000  # items; below, updating every row of the table is as fast as finding the touched ones
 _LEAST_ITEMS = 2
 
 
@@ -187,7 +187,7 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Calla
         "weights_sha256": best.sha256,
         "items_sha256": file_sha256(run.path / ITEMS),
         "parameters": sum(p.numel() for p in method.policy.parameters()),
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_rss_bytes": peak_rss(),
         "data": {"path": str(data.path.absolute()), "checksum": data.checksum},
         "dims": asdict(dims_of(data)),
         "feedback": list(data.manifest.feedback.names),
@@ -224,7 +224,7 @@ def _train(
     cases = open_cases(
         data, "validation", min_history=settings.min_history, most=settings.validation_cases, seed=settings.seed
     )
-    sparse = _is_sparse(config, method, data)
+    sparse = is_sparse(config, method, data)
     if sparse:
         for module in method.modules():
             if isinstance(module, Encoder):
@@ -259,7 +259,7 @@ def _train(
     }
 
 
-def _is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
+def is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
     """Whether only touched rows of the item table are updated; a loss or encoder that reads all rows rules it out."""
     can = bool(method.few_rows())
     if config.train.table == "sparse" and not can:
@@ -267,7 +267,7 @@ def _is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
             "train.table = sparse: this loss, encoder or exploration reads every row of the table; choose dense or auto"
         )
     return can and (
-        config.train.table == "sparse" or (config.train.table == "auto" and data.counts.items > _SPARSE_FROM)
+        config.train.table == "sparse" or (config.train.table == "auto" and data.counts.items > SPARSE_FROM)
     )
 
 

@@ -1,0 +1,115 @@
+"""What `simulate` found, as a table and bars: the roll-out, the paper's ratio, and the truth where it is known."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Series, Table
+
+LOGGED = "logged"
+CAVEATS = (
+    "The simulators know only what the log shows. Where the logging policy acted on something that is not in the log,"
+    " they credit items with it, and every figure is too high alike; ranks suffer less than levels.",
+    "The one-step ratio asks what a single recommendation at a logged state would earn. It rewards what pays now and"
+    " wears off later, and in the built-in worlds ranks policies almost in reverse (ecoc reproduce ope-truth).",
+    "Figures marked as not trusted rest on states or items the log hardly holds; do not choose by them.",
+)
+_LONGEST = 20_000
+
+Facts = Mapping[str, Any]
+
+
+def explained(facts: Facts) -> list[str]:
+    """How the figures came about, and how good the simulators are."""
+    quality, settings = facts["simulator"], facts["settings"]
+    return [
+        "Each policy is played step after step, from logged test histories, in an ensemble of user simulators fitted on"
+        f" the log; the log's own policy, estimated, is played in the same simulators and is 1. A policy is charged"
+        f" {settings['penalty']:g} times the standard deviation of the simulators' opinions of each step.",
+        f"The simulators on {quality['events']:,} held-out events: log-loss {quality['log_loss']:.4f} against"
+        f" {quality['log_loss_of_shares']:.4f} of the feedback's shares alone, calibration error"
+        f" {quality['calibration_error']:.4f}, reward error {quality['reward_error']:+.1%}.",
+    ]
+
+
+def reward_table(facts: Sequence[Facts], earned: Mapping[str, Sequence[float]], *, name: str, title: str) -> Table:
+    """One row a policy; `facts` are of one seed each, `earned` the true rewards of each seed, if known."""
+    columns = [
+        Column(name="policy"),
+        Column(name="roll-out, log = 1", better="high", digits=3),
+        Column(name="uncharged", digits=3),
+        Column(name="one-step ratio (the paper's)", digits=3),
+        Column(name="items shown", digits=0),
+        *[Column(name="true reward a step", better="high", digits=3)] * bool(earned),
+        Column(name="trusted"),
+    ]
+    base = [one["policies"][0]["reward"] for one in facts]
+    body: list[list[Cell]] = []
+    doubts = []
+    for policy, rows in _by_policy(facts).items():
+        reasons = list(dict.fromkeys(text for row in rows for text in row["reasons"]))
+        doubts += [f"{policy}: {'; '.join(reasons)}."] if reasons else []
+        truth = earned.get(policy, [])
+        spread = float(np.std(truth, ddof=1)) if len(truth) > 1 else None
+        really: Cell = Number(value=float(np.mean(truth)), sd=spread) if len(truth) else None
+        body.append(
+            [
+                policy,
+                _ratio(rows),
+                _mean([row["unpenalised"] / unit for row, unit in zip(rows, base, strict=True)]),
+                _mean([row["one_step"]["conditional"]["ratio"] for row in rows]),
+                _mean([row["items_shown"] for row in rows]),
+                *[really] * bool(earned),
+                "no" if reasons else "yes",
+            ]
+        )
+    note = f"{facts[0]['starts']:,} users, {facts[0]['steps']:.1f} steps each; intervals over users and simulators"
+    note += f" and {len(facts)} seeds." if len(facts) > 1 else "."
+    note += " Not trusted: " + " ".join(doubts) if doubts else ""
+    return Table(id=name, title=title, columns=columns, rows=body, note=note[:_LONGEST])
+
+
+def reward_figures(facts: Sequence[Facts], *, name: str, title: str) -> list[Figure]:
+    """Bars of the roll-out and of the paper's ratio, with the log as a line at 1."""
+    rows = {policy: found for policy, found in _by_policy(facts).items() if policy != LOGGED}
+    rolled = [_ratio(found) for found in rows.values()]
+    stepped = [_mean([row["one_step"]["conditional"]["ratio"] for row in found]) for found in rows.values()]
+    return [
+        _bars(f"{name}-rollout", f"Roll-out reward{title}", "roll-out reward, log = 1", list(rows), rolled),
+        _bars(f"{name}-one-step", f"One-step reward ratio{title}", "one-step ratio, log = 1", list(rows), stepped),
+    ]
+
+
+def _bars(name: str, title: str, label: str, policies: list[str], values: Sequence[Number]) -> Figure:
+    points = [Point(x=place, y=one.value, low=one.low, high=one.high) for place, one in enumerate(values)]
+    return Figure(
+        id=name,
+        title=title,
+        kind="bars",
+        x=Axis(label="policy", names=policies),
+        y=Axis(label=label, line=1.0),
+        series=[Series(name="ratio", points=points)],
+    )
+
+
+def _by_policy(facts: Sequence[Facts]) -> dict[str, list[Facts]]:
+    """What each policy got, a seed each."""
+    found: dict[str, list[Facts]] = {}
+    for one in facts:
+        for row in one["policies"]:
+            found.setdefault(row["name"], []).append(row)
+    return found
+
+
+def _mean(values: Sequence[float]) -> Number:
+    return Number(value=float(np.mean(values)))
+
+
+def _ratio(rows: Sequence[Facts]) -> Number:
+    """Mean over seeds; its interval joins those of the seeds with how much the seeds differ."""
+    ratios = np.array([row["ratio"] for row in rows])
+    half = np.mean([(row["high"] - row["low"]) / 2 for row in rows]) / len(rows) ** 0.5
+    spread = 1.96 * ratios.std(ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else 0.0
+    reach = float(np.hypot(half, spread))
+    return Number(value=float(ratios.mean()), low=float(ratios.mean() - reach), high=float(ratios.mean() + reach))
