@@ -23,7 +23,7 @@ from ecoc.schema import PAD
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 LENGTH = 50
-_ROWS = 1024
+_ROWS, _CELLS = 1024, 1 << 24  # decisions at a time, and most chances of items kept at a time
 _DRAWS = 8  # items of the behaviour policy that stand for all of them in a model's mean
 
 
@@ -89,8 +89,9 @@ class Witness:
         self.model = self.value(logged.items)
         chance, spread = np.zeros(len(logged.items)), np.zeros(len(logged.items))
         random = torch.Generator().manual_seed(seed)
-        for first in range(0, len(logged.items), _ROWS):
-            rows = slice(first, first + _ROWS)
+        step = max(1, min(_ROWS, _CELLS // simulator.items))
+        for first in range(0, len(logged.items), step):
+            rows = slice(first, first + step)
             parts = [simulator.log_behaviour(k, _part(mood, rows)).exp() for k, mood in enumerate(self._moods)]
             chances = torch.stack(parts).mean(0)  # [n, items]
             shown = torch.from_numpy(logged.items[rows])[:, None] - PAD - 1

@@ -25,7 +25,7 @@ from ecoc.schema import PAD
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_ROWS = 2048  # sessions played at a time
+_ROWS, _CELLS = 2048, 1 << 25  # sessions played at a time, and most chances of items kept at a time: 128 MB
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Played:
 @torch.no_grad()
 def play(simulator: Simulator, actor: Actor, starts: Starts, *, exclude_seen: bool, seed: int) -> Played:
     """Play an actor from every start in every member."""
-    chunk = max(1, _ROWS // len(simulator.members))
+    chunk = max(1, min(_ROWS, _CELLS // simulator.items) // len(simulator.members))
     parts = []
     for first in range(0, len(starts.left), chunk):
         rows = slice(first, first + chunk)
