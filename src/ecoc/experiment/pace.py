@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ecoc.batch import Batch, Dims, History, Sessions
-from ecoc.data.loader import Windows, dims_of, open_cases, open_sessions, open_worth
+from ecoc.data.loader import dims_of, open_cases, open_sessions, open_worth
 from ecoc.data.sequences import Dataset
 from ecoc.encoders import Encoder
 from ecoc.evaluation.judge import rank_cases
@@ -20,7 +20,7 @@ from ecoc.model import build_method
 from ecoc.run import RunConfig
 from ecoc.targets import Targets
 from ecoc.training.optimiser import Optimiser
-from ecoc.training.start import is_sparse
+from ecoc.training.start import is_sparse, open_windows
 from ecoc.watch import Watcher, unwatched
 
 _CASES = 256  # ranked to know what judging costs
@@ -153,18 +153,7 @@ def measure(data: Dataset, config: RunConfig, watch: Watcher = unwatched, *, str
         method = build_method(config, dims_of(data))
         worth = open_worth(data, train.reward_scale, shuffle=train.shuffle_rewards, seed=train.seed)
         method.learn(open_sessions(data, worth))
-        windows = Windows(
-            data,
-            config.encoder.length,
-            batch=train.batch or 0,
-            targets=train.batch_targets,
-            mode=train.windows,
-            min_history=train.min_history,
-            seed=train.seed,
-            worth=worth,
-            terminal_every=train.terminal_every,
-            returns=method.needs_returns,
-        )
+        windows = open_windows(data, config, worth, returns=method.needs_returns)
         steps = Steps(method, config, windows.__getitem__, sparse=is_sparse(config, method, data))
         start = time.perf_counter() - began
         found = timed(steps, stretch_seconds=stretch_seconds, watch=watch)

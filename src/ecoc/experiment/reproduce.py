@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 import ecoc
-from ecoc.data.loader import Windows
 from ecoc.data.prepare import prepare
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import ENCODERS
@@ -25,6 +24,7 @@ from ecoc.experiment.plan import PLANS, Plan, Plans, parse_budget
 from ecoc.experiment.variants import VARIANTS, preset_of, settings, variant_of
 from ecoc.folder import lock
 from ecoc.report.document import Document, Section, load_document, save_document
+from ecoc.training.start import open_windows
 from ecoc.watch import Watcher, unwatched
 from ecoc.world import parse_world
 
@@ -177,17 +177,7 @@ def _title(dataset: Dataset, data: Dataset | str | PathLike[str]) -> str:
 def _usual_steps(data: Dataset) -> int:
     """Steps of a run nobody asked a number for."""
     preset = preset_of(data)
-    config = settings(VARIANTS["supervised"], "sasrec", data, steps=1)
-    train = config.train
-    windows = Windows(
-        data,
-        config.encoder.length,
-        batch=train.batch or 0,
-        targets=train.batch_targets,
-        mode=train.windows,
-        min_history=train.min_history,
-        seed=0,
-    )
+    windows = open_windows(data, settings(VARIANTS["supervised"], "sasrec", data, steps=1))
     return max(_LEAST_STEPS, windows.steps * (_PAPER_EPOCHS if preset else _EPOCHS))
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from ecoc.evaluation.simulate import LOGGED
 from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Series, Table
 
-LOGGED = "logged"
 CAVEATS = (
     "The simulators know only what the log shows. Where the logging policy acted on something that is not in the log,"
     " they credit items with it, and every figure is too high alike; ranks suffer less than levels.",

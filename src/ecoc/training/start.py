@@ -209,18 +209,7 @@ def _train(
     settings = config.train
     if settings.windows == "prefix" and method.needs_next:
         raise InputError("train.windows = prefix: its windows end with the target, and this method needs what follows")
-    windows = Windows(
-        data,
-        config.encoder.length,
-        batch=settings.batch or 0,
-        targets=settings.batch_targets,
-        mode=settings.windows,
-        min_history=settings.min_history,
-        seed=settings.seed,
-        worth=worth,
-        terminal_every=settings.terminal_every,
-        returns=method.needs_returns,
-    )
+    windows = open_windows(data, config, worth, returns=method.needs_returns)
     cases = open_cases(
         data, "validation", min_history=settings.min_history, most=settings.validation_cases, seed=settings.seed
     )
@@ -257,6 +246,23 @@ def _train(
         "validation": state.best,
         "parts": loop.clock.seconds,
     }
+
+
+def open_windows(data: Dataset, config: RunConfig, worth: Worth | None = None, *, returns: bool = False) -> Windows:
+    """The windows a run learns from."""
+    settings = config.train
+    return Windows(
+        data,
+        config.encoder.length,
+        batch=settings.batch or 0,
+        targets=settings.batch_targets,
+        mode=settings.windows,
+        min_history=settings.min_history,
+        seed=settings.seed,
+        worth=worth,
+        terminal_every=settings.terminal_every,
+        returns=returns,
+    )
 
 
 def is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
