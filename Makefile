@@ -14,6 +14,7 @@ demo: $(READY)  ## a world with a known truth, prepared and learnt from, and wha
 test: $(READY) lint  ## everything CI runs: lint, types, import contract, all tests, real data if it is there
 	"$(BIN)/pytest" -n 2 -m "not soak"
 	"$(BIN)/python" tools/check_real_data.py "$(SHARED)"
+	"$(BIN)/python" tools/check_ope.py "$(SHARED)"
 	"$(BIN)/python" tools/audit.py
 
 lint: $(READY)  ## style, types, import contract

@@ -26,7 +26,7 @@ from ecoc.policy import RankBy, TiedPolicy, check_rank_by
 from ecoc.schema import PAD
 
 _VALUED = ("blend", "rerank")  # ways of acting whose queries hold what the critic needs
-_LARGEST_W = 1_000_000
+LARGEST_W = 1_000_000
 _GATHERED = 1 << 24  # most floats gathered at a time
 _GUARD_LIST = 10  # places of a list that the guard looks at
 _GUARD_EVEN = 4  # times the share that every item would have if all had the same: what anyone may have
@@ -69,8 +69,8 @@ class ControlPolicy(TiedPolicy):
             raise InputError(f"rank_by {rank_by} takes no {'w' if w is not None else 'm'}: w is blend's, m is rerank's")
         if rank_by == "control" and self.head is None:
             raise InputError("no control head was trained; set method.control above 0 and train again")
-        if w is not None and not 0 <= w <= _LARGEST_W:
-            raise InputError(f"w {w}: the weight of the value lies in 0..{_LARGEST_W}")
+        if w is not None and not 0 <= w <= LARGEST_W:
+            raise InputError(f"w {w}: the weight of the value lies in 0..{LARGEST_W}")
         if m is not None and m < 1:
             raise InputError(f"m {m}: at least 1 of the actor's items must be re-ranked")
         view = copy(self)

@@ -218,11 +218,12 @@ def simulate_page(facts: dict[str, Any]) -> str:
         f"  {'':<{width}}{'of':<18}{'estimator':<10}{'value':>8}{'95 % interval':>18}{'rests on':>10}",
     ]
     for row in facts["estimators"]:
+        named = f"  {row['policy']:<{width}}{row['of']:<18}{row['estimator']:<10}"
+        if row["value"] is None:
+            lines.append(f"{named}{'':>8}{'nothing logged':>18}")
+            continue
         interval = f"{row['low']:.3f} to {row['high']:.3f}"
-        lines.append(
-            f"  {row['policy']:<{width}}{row['of']:<18}{row['estimator']:<10}{row['value']:>8.3f}{interval:>18}"
-            f"{row['ess']:>10,.0f}"
-        )
+        lines.append(f"{named}{row['value']:>8.3f}{interval:>18}{row['ess']:>10,.0f}")
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ecoc.config import Config, load_toml
+from ecoc.control import LARGEST_W
 from ecoc.data.loader import Mode
 from ecoc.encoders import ENCODERS, EncoderConfig
 from ecoc.errors import ArtifactError, InputError, did_you_mean
@@ -214,7 +215,7 @@ class Run:
             if found["weights_sha256"] != self.result().get("weights_sha256"):
                 return None
             w = float(found["w"])
-            if not (0 <= w < float("inf") and found["rank_by"] == "blend"):
+            if not (0 <= w <= LARGEST_W and found["rank_by"] == "blend"):
                 raise ValueError("not a way to act")
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise ArtifactError(f"{path}: not readable ({str(error)[:80]}); choose again, or remove it") from None

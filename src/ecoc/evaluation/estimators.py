@@ -48,8 +48,7 @@ class Decisions:
         sizes = {len(self.reward), len(self.weight), len(self.model), len(self.policy_model), len(self.user)}
         if len(sizes) != 1 or not len(self.reward):
             raise InputError(f"decisions come with one of everything each; found {sorted(sizes)}")
-        if not (self.weight >= 0).all():
-            raise InputError("weights are ratios of chances, 0 or more; a propensity is missing or negative")
+        _check(self.reward, self.weight, self.model, self.policy_model)
 
 
 @dataclass(frozen=True)
@@ -87,42 +86,77 @@ class SessionLog:
     model: Floats
     policy_model: Floats
     counted: NDArray[np.bool_]
+    user: Ints | None = None  # [S]; none: every session is another user's
+
+    def __post_init__(self) -> None:
+        parts = self.reward, self.weight, self.model, self.policy_model
+        shapes = {part.shape for part in (*parts, self.counted)}
+        if len(shapes) != 1 or not self.counted.any() or (self.user is not None and len(self.user) != len(self.reward)):
+            raise InputError(f"sessions come with one of everything each decision; found {sorted(shapes)}")
+        _check(*(part[self.counted] for part in parts))
+
+
+def _check(reward: Floats, weight: Floats, model: Floats, policy_model: Floats) -> None:
+    if not ((weight >= 0) & np.isfinite(weight)).all():
+        raise InputError("weights are ratios of chances, 0 or more; a propensity is missing, zero or negative")
+    for name, values in (("reward", reward), ("model", model), ("policy's model", policy_model)):
+        if not np.isfinite(values).all():
+            raise InputError(f"the {name} of a decision is not a finite number")
 
 
 def sessions(log: SessionLog, *, limit: float = SWITCH, seed: int = 0) -> list[Estimate]:
     """What a step of whole sessions is worth."""
     running: Floats = np.cumprod(np.where(log.counted, log.weight, 1.0), axis=1, dtype=np.float64)
     clipped: Floats = np.minimum(running, limit)
+    miss = log.reward - log.model
     return [
-        _session_estimate("snips", running, log.reward, np.zeros_like(log.model), log.counted, seed),
-        _session_estimate("dr", running, log.reward - log.model, log.policy_model, log.counted, seed),
-        _session_estimate("switch", clipped, log.reward - log.model, log.policy_model, log.counted, seed),
+        _session_estimate("snips", running, log.reward, None, log, seed),
+        _session_estimate("dr", running, miss, log.policy_model, log, seed),
+        _session_estimate("switch", clipped, miss, log.policy_model, log, seed),
     ]
 
 
 def _session_estimate(
-    name: str, running: Floats, miss: Floats, model: Floats, counted: NDArray[np.bool_], seed: int
+    name: str, running: Floats, miss: Floats, model: Floats | None, log: SessionLog, seed: int
 ) -> Estimate:
     """Mean over steps of the weighed means over the sessions that have the step."""
-    before = np.concatenate([np.ones((len(running), 1)), running[:, :-1]], axis=1) * counted
-    running = running * counted
-    columns = np.concatenate([before * model, before, running * miss, running, counted.astype(np.float64)], axis=1)
+    before = np.concatenate([np.ones((len(running), 1)), running[:, :-1]], axis=1) * log.counted
+    running = running * log.counted
+    known = running if model is None else before  # what a step's mean is over
+    modelled = np.zeros_like(before) if model is None else before * np.where(log.counted, model, 0.0)
+    missed = running * np.where(log.counted, miss, 0.0)
+    columns = np.concatenate([modelled, known, missed, running, log.counted.astype(np.float64)], axis=1)
+    if log.user is not None:
+        users, row = np.unique(log.user, return_inverse=True)
+        together = np.zeros((len(users), columns.shape[1]))
+        np.add.at(together, row, columns)
+        columns = together
     drawn = np.zeros((_RESAMPLES, columns.shape[1]))
-    for picked, block, counts in sample_weights(len(running), _RESAMPLES, np.random.default_rng(seed)):
+    for picked, block, counts in sample_weights(len(columns), _RESAMPLES, np.random.default_rng(seed)):
         drawn[picked] += counts @ columns[block]
     value, *values = _weighed(np.concatenate([columns.sum(0)[None], drawn]))
-    last = running[np.arange(len(running)), np.maximum(counted.sum(1) - 1, 0)]
-    low, high = np.quantile(values, [0.025, 0.975])
-    return Estimate(name, float(value), float(low), float(high), _effective(last))
+    last = running[np.arange(len(running)), np.maximum(log.counted.sum(1) - 1, 0)]
+    low, high = _interval(np.array(values))
+    return Estimate(name, float(value), low, high, _effective(last))
 
 
 def _weighed(sums: Floats) -> Floats:
-    """From sums [B, 5 T] of what `_session_estimate` lays side by side."""
-    modelled, before, missed, running, count = np.split(sums, 5, axis=1)
-    share = np.divide(modelled, before, out=np.zeros_like(before), where=before > 0)
+    """From sums [B, 5 T] of what `_session_estimate` lays side by side; a step without any weight is left out."""
+    modelled, known, missed, running, count = np.split(sums, 5, axis=1)
+    share = np.divide(modelled, known, out=np.zeros_like(known), where=known > 0)
     share += np.divide(missed, running, out=np.zeros_like(running), where=running > 0)
-    found: Floats = (share * count).sum(1) / count.sum(1)
+    count = count * (known > 0)
+    steps = count.sum(1)
+    found: Floats = np.divide((share * count).sum(1), steps, out=np.full(len(sums), np.nan), where=steps > 0)
     return found
+
+
+def _interval(values: Floats) -> tuple[float, float]:
+    """95 % of the resamples in which there was any weight."""
+    if not np.isfinite(values).any():
+        return float("nan"), float("nan")
+    low, high = np.nanquantile(values, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def _effective(weight: Floats) -> float:
@@ -141,5 +175,5 @@ def _estimate(name: str, above: Floats, below: Floats, weight: Floats, user: Int
     with np.errstate(divide="ignore", invalid="ignore"):
         values = drawn[0] / drawn[1]
         value = float(above.sum() / below.sum()) if below.sum() else float("nan")
-    low, high = np.nanquantile(values, [0.025, 0.975]) if np.isfinite(values).any() else (np.nan, np.nan)
-    return Estimate(name, value, float(low), float(high), _effective(weight))
+    low, high = _interval(values)
+    return Estimate(name, value, low, high, _effective(weight))

@@ -39,7 +39,7 @@ def lacking(played: Played, usual: Mapping[str, Any]) -> list[str]:
     rare = float((played.log_behaviour[:, played.counted] < usual["action"]).mean())
     odd = float((_session_means(played) < usual["session"]).mean())
     doubt = float(played.doubt[:, played.counted].mean())
-    share = doubt / abs(played.value()) if played.value() else 1.0
+    share = doubt / abs(played.value()) if played.value() else float(doubt > 0)
     found = []
     if rare > _MOST_RARE:
         found.append(f"{rare:.0%} of what it shows the log hardly ever shows there")

@@ -1,7 +1,7 @@
 """Logged decisions as a fitted simulator sees them: what was shown, how likely that was, what it was worth."""
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 LENGTH = 50
 _ROWS, _CELLS = 1024, 1 << 24  # decisions at a time, and most chances of items kept at a time
-_DRAWS = 8  # items of the behaviour policy that stand for all of them in a model's mean
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,11 @@ class Logged:
     step: Ints  # [N] place in its session
 
 
-def open_logged(data: Dataset, *, warm: int, horizon: int, most: int, seed: int) -> Logged:
-    """Test events after at least `warm` others, of as many sequences as hold `most` of them."""
+def open_logged(data: Dataset, *, warm: int, horizon: int, most: int, seed: int, length: int = LENGTH) -> Logged:
+    """Test events after at least `warm` others, of as many sequences as hold `most` of them.
+
+    Histories hold `length` events: as many as the policy that reads most.
+    """
     cases = open_cases(data, "test", min_history=warm, most=0, seed=seed)
     if not len(cases):
         raise InputError(f"{data.path}: no test event has {warm} events before it; prepare with another split")
@@ -57,7 +59,7 @@ def open_logged(data: Dataset, *, warm: int, horizon: int, most: int, seed: int)
     items = np.asarray(data.items[cases.event], np.int64)
     before = torch.from_numpy(everything_before(data, cases))
     return Logged(
-        histories(data, cases, LENGTH), before, items, reward, data.users[cases.sequence], session, step[rows]
+        histories(data, cases, length), before, items, reward, data.users[cases.sequence], session, step[rows]
     )
 
 
@@ -69,7 +71,8 @@ def best_items(policy: Policy, logged: Logged, *, exclude_seen: bool) -> Ints:
     for first in range(0, len(logged.items), _ROWS):
         rows = torch.arange(first, min(first + _ROWS, len(logged.items)))
         history = logged.history.rows(rows)
-        query = policy.query(recent(history.items, _feedback(history), policy.length))
+        latest = recent(history.items, _feedback(history), policy.length)
+        query = policy.query(replace(latest, users=history.users))
         found.append(policy.topk(query, 1, exclude=logged.before[rows] if exclude_seen else None)[0].squeeze(1))
     chosen: Ints = torch.cat(found).numpy()
     return chosen
@@ -83,23 +86,19 @@ class Witness:
     """A simulator's view of logged decisions, kept so that every policy is asked about cheaply."""
 
     @torch.no_grad()
-    def __init__(self, simulator: Simulator, logged: Logged, *, seed: int) -> None:
+    def __init__(self, simulator: Simulator, logged: Logged) -> None:
         self.simulator, self.logged = simulator, logged
-        self._moods = [_moods(model, logged.history) for model in simulator.members]
+        history = recent(logged.history.items, _feedback(logged.history), LENGTH)
+        self._moods = [_moods(model, history) for model in simulator.members]
         self.model = self.value(logged.items)
-        chance, spread = np.zeros(len(logged.items)), np.zeros(len(logged.items))
-        random = torch.Generator().manual_seed(seed)
+        self.chance = np.zeros(len(logged.items))
         step = max(1, min(_ROWS, _CELLS // simulator.items))
         for first in range(0, len(logged.items), step):
             rows = slice(first, first + step)
             parts = [simulator.log_behaviour(k, _part(mood, rows)).exp() for k, mood in enumerate(self._moods)]
             chances = torch.stack(parts).mean(0)  # [n, items]
             shown = torch.from_numpy(logged.items[rows])[:, None] - PAD - 1
-            chance[rows] = chances.gather(1, shown).squeeze(1).double().numpy()
-            drawn = torch.multinomial(chances, _DRAWS, replacement=True, generator=random) + PAD + 1
-            worth = [self._value(rows, drawn[:, column]) for column in range(_DRAWS)]
-            spread[rows] = torch.stack(worth).mean(0).double().numpy()
-        self.chance, self.behaviour_model = chance, spread
+            self.chance[rows] = chances.gather(1, shown).squeeze(1).double().numpy()
 
     @torch.no_grad()
     def value(self, items: Ints) -> Floats:
@@ -134,10 +133,14 @@ class Witness:
         return one_step(self.decisions(chosen), seed=seed)
 
     def mixed_sessions(self, chosen: Ints, share: float, seed: int) -> list[Estimate]:
-        """What sessions would have earned a step had `chosen` been shown in a share of the decisions, at random."""
+        """What sessions would have earned a step had `chosen` been shown in a share of the decisions, at random.
+
+        Where the log still decides, q of what it showed stands for the mean of q over what it might have shown: right
+        on average whatever its propensities are, and most of its noise is that of w q, which is taken off.
+        """
         d = self.decisions(chosen)
         weight = 1 - share + share * d.weight
-        value = (1 - share) * self.behaviour_model + share * d.policy_model
+        value = (1 - share) * self.model + share * d.policy_model
         return sessions(self._log(weight, value), seed=seed)
 
     def _log(self, weight: Floats, value: Floats) -> SessionLog:
@@ -151,7 +154,9 @@ class Witness:
 
         counted = np.zeros(shape, bool)
         counted[row, column] = True
-        return SessionLog(placed(self.logged.reward), placed(weight), placed(self.model), placed(value), counted)
+        user = np.zeros(shape[0], np.int64)
+        user[row] = self.logged.user
+        return SessionLog(placed(self.logged.reward), placed(weight), placed(self.model), placed(value), counted, user)
 
 
 def _part(mood: Mood, rows: slice) -> Mood:

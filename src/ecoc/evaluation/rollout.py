@@ -8,7 +8,7 @@ so that a policy gains nothing by going where the members only guess. Luck depen
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -150,7 +150,11 @@ class Played:
 
 @torch.no_grad()
 def play(simulator: Simulator, actor: Actor, starts: Starts, *, exclude_seen: bool, seed: int) -> Played:
-    """Play an actor from every start in every member."""
+    """Play an actor from every start in every member; a session ends when every item was shown."""
+    if exclude_seen:
+        starts = replace(starts, left=torch.minimum(starts.left, simulator.items - _distinct(starts.items)))
+        if not int(starts.left.max()):
+            raise InputError("every item was shown to every user; let policies repeat items")
     chunk = max(1, min(_ROWS, _CELLS // simulator.items) // len(simulator.members))
     parts = []
     for first in range(0, len(starts.left), chunk):
@@ -162,6 +166,14 @@ def play(simulator: Simulator, actor: Actor, starts: Starts, *, exclude_seen: bo
         for name in ("reward", "doubt", "log_behaviour", "items")
     }
     return Played(**joined, counted=np.concatenate([part.counted for part in parts]))
+
+
+def _distinct(items: Tensor) -> Tensor:
+    """How many different items each row holds, [U]."""
+    ordered = items.sort(1).values
+    fresh = torch.ones_like(ordered, dtype=torch.bool)
+    fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    return (fresh & (ordered != PAD)).sum(1)
 
 
 def _play(
@@ -179,7 +191,7 @@ def _play(
     for _ in range(steps):
         logs = _own(simulator, moods, users)
         scene = Scene(items, feedback, shown, logs, choice)
-        chosen = actor(scene)
+        chosen = actor(scene).clamp(min=PAD + 1)  # sessions that have ended go on uncounted
         chances = torch.stack([simulator.chances(k, mood, chosen) for k, mood in enumerate(moods)])  # [K, R, C]
         judged = simulator.reward(chances, chosen)  # [K, R]
         own = chances.view(members, members, users, -1).diagonal(dim1=0, dim2=1).permute(2, 0, 1).flatten(0, 1)

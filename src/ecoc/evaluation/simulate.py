@@ -16,10 +16,11 @@ from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import data_of, same_data
 from ecoc.evaluation.guards import imitation_losses, lacking, usual_behaviour
 from ecoc.evaluation.judge import is_seen
-from ecoc.evaluation.logged import Logged, Witness, best_items, open_logged
+from ecoc.evaluation.logged import LENGTH, Logged, Witness, best_items, open_logged
 from ecoc.evaluation.rollout import (
     Actor,
     Played,
+    Scene,
     Starts,
     acting_as_logged,
     acting_at_random,
@@ -36,6 +37,7 @@ from ecoc.watch import Watcher, unwatched
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _RESAMPLES = 1000
+_ROWS = 1024
 _DECISIONS = 20_000
 _REPEATS = 0.2  # share of repeated items in a log from which policies may repeat too
 _NEGATIVES = 4
@@ -64,8 +66,10 @@ class Play:
                 raise InputError(f"{name} {getattr(self, name)}: expected 1 or more")
         if self.fit_on not in get_args(FitOn):
             raise InputError(f"fit_on {self.fit_on!r:.40}: expected {', '.join(get_args(FitOn))}")
-        if not 0 <= self.mix <= 1 or self.penalty < 0 or (self.negatives or 0) < 0:
-            raise InputError("mix is a share from 0 to 1; penalty and negatives are 0 or more")
+        if not 0 <= self.mix <= 1 or not 0 <= self.penalty < float("inf"):
+            raise InputError(f"mix {self.mix} is a share from 0 to 1, penalty {self.penalty} a number, 0 or more")
+        if self.seed < 0 or (self.negatives or 0) < 0:
+            raise InputError(f"seed {self.seed} and negatives {self.negatives}: neither may be below 0")
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class Stage:
     @classmethod
     def open(cls, data: Dataset, settings: Play, split: str, watch: Watcher = unwatched) -> "Stage":
         """Fit the simulator and play the log in it."""
-        exclude_seen, negatives = habits(data, settings)
+        exclude_seen, negatives = habits(data, settings, split)
         config = SimulatorConfig(
             settings.fit_on, settings.members, negatives, most_events=settings.most_events, seed=settings.seed
         )
@@ -169,9 +173,16 @@ def simulate(
     for model in models:
         same_data(model, dataset)
     stage = Stage.open(dataset, settings, "test", watch)
-    candidates = controls(dataset, stage.simulator.items) + views(models, cloned=cloned)
-    logged = open_logged(dataset, warm=settings.warm, horizon=settings.horizon, most=_DECISIONS, seed=settings.seed)
-    witness = Witness(stage.simulator, logged, seed=settings.seed)
+    candidates = _told_apart(controls(dataset, stage.simulator.items) + views(models, cloned=cloned))
+    logged = open_logged(
+        dataset,
+        warm=settings.warm,
+        horizon=settings.horizon,
+        most=_DECISIONS,
+        seed=settings.seed,
+        length=max(LENGTH, *(model.policy.length for model in models)),
+    )
+    witness = Witness(stage.simulator, logged)
     paper = _paper_witness(dataset, settings, logged, watch)
     losses = imitation_losses(dataset, {one.name: one.policy for one in candidates if one.policy is not None})
     policies, estimators = [], []
@@ -180,7 +191,7 @@ def simulate(
         facts = stage.facts(one, stage.played(one))
         facts |= _guarded(losses.get(one.name), facts["reasons"])
         if one.name != LOGGED:
-            chosen = _chosen(one, dataset, logged, stage.exclude_seen and not one.may_repeat)
+            chosen = _chosen(one, logged, stage.exclude_seen and not one.may_repeat)
             estimators += _estimators(one.name, witness, chosen, settings)
         facts["one_step"] = {
             name: _one_step_ratio(view, logged.items if one.name == LOGGED else chosen, settings.seed)
@@ -215,19 +226,20 @@ def _opened(
     return [model.by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
 
 
-def habits(data: Dataset, settings: Play) -> tuple[bool, int]:
-    """Whether policies leave out what was seen, and how many negatives the log needs.
+def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, int]:
+    """Whether policies leave out what was seen, and how many negatives the log needs; of validation, without the test.
 
     A log that hardly repeats gets policies that do not. A log without any feedback of no worth holds only what users
     took up: then items at random stand for what they would not have.
     """
     exclude = settings.exclude_seen
     if exclude is None:
-        cases = open_cases(data, "test", min_history=1, most=_DECISIONS, seed=0)
-        exclude = bool(is_seen(data, cases).mean() < _REPEATS)
+        cases = open_cases(data, split, min_history=1, most=_DECISIONS, seed=0)
+        exclude = bool(is_seen(data, cases).mean() < _REPEATS) if len(cases) else True
     negatives = settings.negatives
     if negatives is None:
-        negatives = 0 if float(np.asarray(data.rewards[: 1 << 20]).min()) <= 0 else _NEGATIVES
+        rewards = open_sessions(data).rewards
+        negatives = 0 if rewards is not None and float(rewards.min()) <= 0 else _NEGATIVES
     return exclude, negatives
 
 
@@ -259,6 +271,10 @@ def views(models: Sequence[Model], *, cloned: bool) -> list[Candidate]:
             plain = model.by("policy")
             name = f"{model.name}, cloned policy"
             found.append(Candidate(name, acting_by(plain.policy), plain.policy, plain, is_control=True))
+    return found
+
+
+def _told_apart(found: list[Candidate]) -> list[Candidate]:
     names = [one.name for one in found]
     for name in names:
         if names.count(name) > 1:
@@ -273,19 +289,22 @@ def _paper_witness(data: Dataset, settings: Play, logged: Logged, watch: Watcher
     found = {}
     for name, count in kinds.items():
         config = SimulatorConfig("test", 1, count, most_events=settings.most_events, seed=settings.seed)
-        found[name] = Witness(fit_simulator(data, config, watch), logged, seed=settings.seed)
+        found[name] = Witness(fit_simulator(data, config, watch), logged)
     return found
 
 
-def _chosen(one: Candidate, data: Dataset, logged: Logged, exclude_seen: bool) -> Ints:
+def _chosen(one: Candidate, logged: Logged, exclude_seen: bool) -> Ints:
     """What a candidate would have shown at the logged states, [N]."""
     if one.policy is not None:
         return best_items(one.policy, logged, exclude_seen=exclude_seen)
-    if one.score is not None:
-        best: Ints = np.full(len(logged.items), int(one.score[1:].argmax()) + 1, np.int64)
-        return best
-    drawn: Ints = np.random.default_rng(0).integers(1, data.counts.items + 1, len(logged.items))
-    return drawn
+    random, nothing = torch.Generator().manual_seed(0), torch.zeros(0)
+    found = []
+    for first in range(0, len(logged.items), _ROWS):
+        rows = slice(first, first + _ROWS)
+        shown = logged.before[rows] if exclude_seen else logged.before[rows, :0]
+        found.append(one.actor(Scene(shown, shown, shown, nothing, random)))
+    chosen: Ints = torch.cat(found).numpy()
+    return chosen
 
 
 def _estimators(name: str, witness: Witness, chosen: Ints, settings: Play) -> list[dict[str, Any]]:
@@ -294,8 +313,20 @@ def _estimators(name: str, witness: Witness, chosen: Ints, settings: Play) -> li
     found += [(share, one) for one in witness.mixed_sessions(chosen, settings.mix, settings.seed)]
     base = float(witness.logged.reward.mean())
     return [
-        {"policy": name, "of": what, **asdict(one), "ratio": one.value / base if base else 0.0} for what, one in found
+        {
+            "policy": name,
+            "of": what,
+            "estimator": one.estimator,
+            **{key: _said(getattr(one, key)) for key in ("value", "low", "high", "ess")},
+            "ratio": _said(one.value / base) if base else None,
+        }
+        for what, one in found
     ]
+
+
+def _said(value: float) -> float | None:
+    """A number, or none where nothing logged speaks of the policy."""
+    return value if np.isfinite(value) else None
 
 
 def _one_step_ratio(witness: Witness, chosen: Ints, seed: int) -> dict[str, float]:

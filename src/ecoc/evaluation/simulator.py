@@ -46,9 +46,17 @@ class Simulator:
     """Users as a log knows them. Feedback codes are the dataset's; with negatives there is one more, `none`."""
 
     def __init__(
-        self, members: list[ResponseModel], worth: Tensor, names: list[str], lengths: Ints, temperature: float
+        self,
+        members: list[ResponseModel],
+        worth: Tensor,
+        names: list[str],
+        lengths: Ints,
+        temperature: float = 1.0,
+        *,
+        has_negatives: bool = False,
     ) -> None:
         self.members, self.names, self.lengths, self.temperature = members, names, lengths, temperature
+        self._has_negatives = has_negatives
         self.worth = worth  # [V, feedback] mean reward of an item that got a feedback
         self.quality: dict[str, Any] = {}
 
@@ -60,7 +68,7 @@ class Simulator:
     @property
     def none(self) -> int | None:
         """The feedback that leaves no event in a log; none if all feedback does."""
-        return len(self.names) - 1 if self.names[-1] == _NONE else None
+        return len(self.names) - 1 if self._has_negatives else None
 
     def chances(self, member: int, mood: Mood, items: Tensor) -> Tensor:
         """P(feedback) of items [...], [..., feedback]."""
@@ -88,7 +96,9 @@ def fit_simulator(data: Dataset, config: SimulatorConfig, watch: Watcher = unwat
     episodes = open_episodes(
         data, *_targets(data, config.fit_on), length=config.length, most=config.most_events, seed=config.seed
     )
-    names, lengths = list(data.manifest.feedback.names), np.diff(data.offsets)
+    names = list(data.manifest.feedback.names)
+    lengths = np.asarray(data.train_lengths) if config.fit_on == "train" else np.diff(data.offsets)
+    lengths = lengths[lengths > 0]
     return fit_members(episodes, data.counts.items, names, lengths, config, watch)
 
 
@@ -110,14 +120,16 @@ def fit_members(
     for number in range(config.members):
         watch("fit simulator", number, config.members)
         rows = np.flatnonzero(~parts.held & (parts.fold != number % _LEFT_OUT))
+        rows = rows if len(rows) else np.flatnonzero(~parts.held)  # a log of a few sequences
         seed = config.seed * 1000 + number
         members.append(
             fit(episodes.part(rows), stopping, (items, len(names)), config.model, seed=seed, negatives=config.negatives)
         )
     watch("fit simulator", config.members, config.members)
     worth = _worth(episodes.part(np.flatnonzero(~parts.held)), items, len(names))
-    simulator = Simulator(members, worth, names, np.sort(lengths), 1.0)
-    simulator.temperature = _best_temperature(_logits(simulator, stopping))
+    simulator = Simulator(members, worth, names, np.sort(lengths), has_negatives=config.negatives > 0)
+    if not config.negatives:  # which are not among the held-out answers
+        simulator.temperature = _best_temperature(_logits(simulator, stopping))
     simulator.quality = _quality(simulator, episodes.part(np.flatnonzero(parts.judging)), config)
     return simulator
 

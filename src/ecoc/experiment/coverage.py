@@ -26,6 +26,7 @@ from ecoc.world.market import FEEDBACK
 REPEATS = 40
 SHARES = (0.05, 0.1)
 _SESSIONS, _WARM, _TRUTH_USERS = 2000, 3, 6000
+_WEIGHING = 2  # version of what the estimators do; another one makes repeats anew
 _NEEDED = 4  # repeats that no budget takes away
 
 
@@ -39,9 +40,9 @@ def coverage_cell(context: Context, depends: Mapping[str, Any], number: int) -> 
     return Work(
         f"coverage/sasrec/{context.plan.steps}-steps/log-{number}",
         work,
-        lambda: {**depends, "sessions": _SESSIONS, "shares": list(SHARES)},
+        lambda: {**depends, "sessions": _SESSIONS, "shares": list(SHARES), "weighing": _WEIGHING},
         seconds=15.0,
-        stage=1,
+        stage=2,  # after what everyone looks at first
         rank=0 if number < _NEEDED else 2,
         method="coverage",
         encoder="sasrec",
@@ -104,7 +105,7 @@ def _repeat(context: Context, number: int, watch: Watcher) -> list[dict[str, Any
     )
     logged = _logged(items, feedback, log.reward.astype(np.float64))
     known = log.chance[:, _WARM:].reshape(-1)
-    witness = Witness(simulator, logged, seed=number)
+    witness = Witness(simulator, logged)
     rows = []
     for name, model in models.items():
         chosen = best_items(model.policy, logged, exclude_seen=True)

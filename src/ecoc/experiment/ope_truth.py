@@ -225,7 +225,7 @@ def _ratios(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         _ONE_STEP: {row["name"]: row["one_step"]["conditional"]["ratio"] for row in rows},
     }
     for row in facts["estimators"]:
-        if row["of"] == "one decision" and row["estimator"] in _NAMES:
+        if row["of"] == "one decision" and row["estimator"] in _NAMES and row["ratio"] is not None:
             found.setdefault(_NAMES[row["estimator"]], {})[row["policy"]] = row["ratio"]
     return found
 
@@ -246,11 +246,16 @@ def _policies(
     for name in order:
         value, low, high = truth[name]
         row: list[Cell] = [name, Number(value=value, low=low, high=high), Number(value=true[name])]
-        body.append(row + [Number(value=found[one][name]) for one in shown if one in found])
+        estimates: list[Cell] = [_number(found[one].get(name)) for one in shown if one in found]
+        body.append(row + estimates)
     note = f"The log's own policy really earns {truth[LOGGED][0]:.3f} a step."
     return Table(
         id="ope-policies", title=f"Truth and estimates on {context.title}", columns=columns, rows=body, note=note
     )
+
+
+def _number(value: float | None) -> Number | None:
+    return None if value is None else Number(value=value)
 
 
 def rank_correlation(true: Mapping[str, float], estimated: Mapping[str, float]) -> float:
@@ -265,7 +270,7 @@ def _estimators(
     true, body, groups = _true_ratios(truth), list[list[Cell]](), list[str]()
     for size, estimators in found.items():
         for name, ratios in estimators.items():
-            errors = np.array([ratios[policy] - true[policy] for policy in true])
+            errors = np.array([ratios[policy] - true[policy] for policy in true if policy in ratios])
             best = max(ratios, key=lambda policy: ratios[policy])
             regret = 1 - true[best] / max(true.values())
             body.append(
