@@ -52,7 +52,7 @@ class Play:
     horizon: int = 20
     warm: int = 3
     members: int = 3
-    penalty: float = 2.0
+    penalty: float = 1.0
     mix: float = 0.05
     exclude_seen: bool | None = None  # none: as the log
     negatives: int | None = None  # none: as many as the log needs

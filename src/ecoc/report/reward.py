@@ -25,8 +25,8 @@ def explained(facts: Facts) -> list[str]:
     quality, settings = facts["simulator"], facts["settings"]
     return [
         "Each policy is played step after step, from logged test histories, in an ensemble of user simulators fitted on"
-        f" the log; the log's own policy, estimated, is played in the same simulators and is 1. A policy is charged"
-        f" {settings['penalty']:g} times the standard deviation of the simulators' opinions of each step.",
+        " the log; the log's own policy, estimated, is played in the same simulators and is 1. A policy is charged"
+        f" {settings['penalty']:g} × the standard deviation of the simulators' opinions of each step.",
         f"The simulators on {quality['events']:,} held-out events: log-loss {quality['log_loss']:.4f} against"
         f" {quality['log_loss_of_shares']:.4f} of the feedback's shares alone, calibration error"
         f" {quality['calibration_error']:.4f}, reward error {quality['reward_error']:+.1%}.",
