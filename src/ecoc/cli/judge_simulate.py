@@ -20,6 +20,7 @@ from ecoc.cli.app import (
     use_threads,
 )
 from ecoc.console import progress
+from ecoc.errors import InputError
 
 
 @app.command()
@@ -60,6 +61,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
 
     use_threads(threads)
     settings = Play(users, horizon, warm, members, penalty, mix, exclude_seen, negatives, fit_on, seed or 0)  # type: ignore[arg-type] # checked by Play
+    if choose_w and (rank_by, w, m) != (None, None, None):
+        raise InputError("--choose-w chooses how runs act; leave out --rank-by, -w and -m")
     with progress(quiet) as watch:
         if choose_w:
             _choose(runs, data, settings, watch, json_)

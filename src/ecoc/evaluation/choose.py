@@ -42,8 +42,9 @@ def choose_w(
     dataset = data_of(model, data)
     stage = Stage.open(dataset, replace(settings or Play(), fit_on="train"), "validation", watch)
     points = []
-    for number, weight in enumerate(sorted({0.0, *weights})):
-        watch("play weights", number, len(weights))
+    asked = sorted({0.0, *weights})
+    for number, weight in enumerate(asked):
+        watch("play weights", number, len(asked))
         view = model.by("blend", w=weight)
         candidate = Candidate(f"w = {weight:g}", acting_by(view.policy), view.policy)
         facts = stage.facts(candidate, stage.played(candidate))

@@ -18,7 +18,7 @@ _RARE = 0.01  # share of the log's own decisions that are rarer than a usual one
 _MOST_RARE = 0.2  # share of a policy's decisions that may be
 _MOST_DOUBT = 0.2  # of the reward
 _CASES = 2000
-_ROWS = 256
+_ROWS, _CELLS = 256, 1 << 26  # cases at a time, and most scores kept: 256 MB
 
 
 def usual_behaviour(reference: Played) -> dict[str, Any]:
@@ -56,7 +56,8 @@ def imitation_losses(data: Dataset, policies: Mapping[str, Policy]) -> dict[str,
 
     A run whose encoder was broken by its other losses shows here first; the excess is over the best run's.
     """
-    cases = open_cases(data, "validation", min_history=1, most=_CASES, seed=0)
+    most = min(_CASES, max(_ROWS, _CELLS // data.counts.items))
+    cases = open_cases(data, "validation", min_history=1, most=most, seed=0)
     if not len(cases):
         return {}
     target = torch.from_numpy(np.asarray(data.items[cases.event], np.int64))

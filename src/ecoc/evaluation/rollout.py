@@ -4,7 +4,8 @@ Every start is played once in each member: it answers, all members judge. A step
 
     mean_k E_k[reward] - penalty * sd_k E_k[reward]
 
-so that a policy gains nothing by going where the members only guess. Luck depends on the seed alone, not on the policy.
+so that a policy gains nothing by going where the members only guess. Luck depends on the seed alone, not on the policy
+(sessions are played in chunks, each with luck of its own; their size follows from the catalogue and the members).
 """
 
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from ecoc.schema import PAD
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _ROWS, _CELLS = 2048, 1 << 25  # sessions played at a time, and most chances of items kept at a time: 128 MB
+_LENGTH = 50  # events a member reads before a session: as many as it was fitted on
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Scene:
     shown: Tensor  # [R, S]; what may not be shown again, PAD where short
     log_behaviour: Tensor  # [R, items], as the member that plays the session has it
     random: torch.Generator
+    users: Tensor | None = None  # [R] as histories number them
 
 
 Actor = Callable[[Scene], Tensor]
@@ -47,7 +50,7 @@ def acting_by(policy: Policy) -> Actor:
     """A policy's best item."""
 
     def choose(scene: Scene) -> Tensor:
-        history = recent(scene.items, scene.feedback, policy.length)
+        history = replace(recent(scene.items, scene.feedback, policy.length), users=scene.users)
         return policy.topk(policy.query(history), 1, exclude=scene.shown)[0].squeeze(1)
 
     return choose
@@ -93,6 +96,12 @@ class Starts:
     feedback: Tensor  # [U, L]
     left: Tensor  # [U]
     sequence: Ints  # [U]
+    users: Tensor | None = None  # [U] number of a user who was learnt from, 0 of others
+
+    def part(self, rows: slice) -> "Starts":
+        """Some of them."""
+        users = None if self.users is None else self.users[rows]
+        return Starts(self.items[rows], self.feedback[rows], self.left[rows], self.sequence[rows], users)
 
 
 def open_starts(
@@ -111,6 +120,7 @@ def open_starts(
     random = np.random.default_rng([seed, 4])
     found = np.sort(random.permutation(found)[:users])
     size = past[found]
+    learnt = (trained[found] > 1) & ~np.asarray(data.is_validation)[found]
     steps = np.arange(size.max())
     inside = steps < size[:, None]
     events = np.where(inside, offsets[found][:, None] + steps, 0)
@@ -119,6 +129,7 @@ def open_starts(
         torch.from_numpy(np.where(inside, data.feedback[events].astype(np.int64) + 1, 0)),
         torch.from_numpy(simulator.sample_left(size, horizon, random)),
         found,
+        torch.from_numpy(np.where(learnt, found + 1, 0)),
     )
 
 
@@ -159,8 +170,7 @@ def play(simulator: Simulator, actor: Actor, starts: Starts, *, exclude_seen: bo
     parts = []
     for first in range(0, len(starts.left), chunk):
         rows = slice(first, first + chunk)
-        part = Starts(starts.items[rows], starts.feedback[rows], starts.left[rows], starts.sequence[rows])
-        parts.append(_play(simulator, actor, part, int(starts.left.max()), exclude_seen, [seed, first]))
+        parts.append(_play(simulator, actor, starts.part(rows), int(starts.left.max()), exclude_seen, [seed, first]))
     joined = {
         name: np.concatenate([getattr(part, name) for part in parts], axis=1)
         for name in ("reward", "doubt", "log_behaviour", "items")
@@ -185,12 +195,13 @@ def _play(
     )
     items, feedback = starts.items.repeat(members, 1), starts.feedback.repeat(members, 1)  # [R, L], member by member
     shown = items if exclude_seen else torch.zeros(len(items), 0, dtype=torch.int64)
-    first = recent(items, feedback, items.shape[1])
+    numbers = None if starts.users is None else starts.users.repeat(members)
+    first = recent(items, feedback, _LENGTH)
     moods = [model.after_history(first) for model in simulator.members]  # each remembers all sessions
     found: dict[str, list[Tensor]] = {"reward": [], "doubt": [], "log_behaviour": [], "items": []}
     for _ in range(steps):
         logs = _own(simulator, moods, users)
-        scene = Scene(items, feedback, shown, logs, choice)
+        scene = Scene(items, feedback, shown, logs, choice, numbers)
         chosen = actor(scene).clamp(min=PAD + 1)  # sessions that have ended go on uncounted
         chances = torch.stack([simulator.chances(k, mood, chosen) for k, mood in enumerate(moods)])  # [K, R, C]
         judged = simulator.reward(chances, chosen)  # [K, R]

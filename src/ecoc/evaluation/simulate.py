@@ -14,7 +14,7 @@ from ecoc.data.loader import open_cases, open_sessions
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import data_of, same_data
-from ecoc.evaluation.guards import imitation_losses, lacking, usual_behaviour
+from ecoc.evaluation.guards import IMITATION, imitation_losses, lacking, usual_behaviour
 from ecoc.evaluation.judge import is_seen
 from ecoc.evaluation.logged import LENGTH, Logged, Witness, best_items, open_logged
 from ecoc.evaluation.rollout import (
@@ -129,7 +129,7 @@ class Stage:
         is_log = candidate.name == LOGGED
         penalty = 0.0 if is_log else self.play.penalty  # leaving the log is what costs
         value, base = played.value(penalty), self.reference.value()
-        low, high = _ratio_interval(played.totals(penalty)[0], *self.reference.totals(0.0), seed=self.play.seed)
+        low, high = _ratio_interval(played.totals(penalty), self.reference.totals(0.0), seed=self.play.seed)
         reasons = [] if is_log else lacking(played, self.usual)
         return {
             "name": candidate.name,
@@ -172,8 +172,8 @@ def simulate(
     dataset = data_of(models[0], data)
     for model in models:
         same_data(model, dataset)
+    candidates = _told_apart(controls(dataset, dataset.counts.items) + views(models, cloned=cloned))
     stage = Stage.open(dataset, settings, "test", watch)
-    candidates = _told_apart(controls(dataset, stage.simulator.items) + views(models, cloned=cloned))
     logged = open_logged(
         dataset,
         warm=settings.warm,
@@ -340,15 +340,17 @@ def _one_step_ratio(witness: Witness, chosen: Ints, seed: int) -> dict[str, floa
     return {"ratio": float(mine.sum() / theirs.sum()), "low": float(low), "high": float(high)}
 
 
-def _ratio_interval(total: Floats, base: Floats, steps: Floats, *, seed: int) -> tuple[float, float]:
-    """95 % interval of one total over another [K, U], users and members resampled together."""
+def _ratio_interval(mine: tuple[Floats, Floats], log: tuple[Floats, Floats], *, seed: int) -> tuple[float, float]:
+    """95 % interval of one mean a step over another, of totals [K, U] and steps [U]; users and members resampled."""
     random = np.random.default_rng([seed, 6])
+    (total, steps), (base, base_steps) = mine, log
     members, users = total.shape
     ratios = np.empty(_RESAMPLES)
     for place in range(_RESAMPLES):
-        rows = np.ix_(random.integers(members, size=members), random.integers(users, size=users))
-        below = base[rows].sum()
-        ratios[place] = total[rows].sum() / below if below else 0.0
+        chosen = random.integers(members, size=members), random.integers(users, size=users)
+        rows = np.ix_(*chosen)
+        below = base[rows].sum() * steps[chosen[1]].sum()
+        ratios[place] = total[rows].sum() * base_steps[chosen[1]].sum() / below if below else 0.0
     low, high = np.quantile(ratios, [0.025, 0.975])
     return float(low), float(high)
 
@@ -357,5 +359,5 @@ def _guarded(loss: dict[str, float] | None, reasons: list[str]) -> dict[str, Any
     """The imitation guard's word, joined to the others."""
     if loss is None:
         return {}
-    more = [f"imitates the log {loss['excess']:.1%} worse than the best run"] if loss["excess"] > 0.03 else []
+    more = [f"imitates the log {loss['excess']:.1%} worse than the best run"] if loss["excess"] > IMITATION else []
     return {"imitation_loss": loss["loss"], "reasons": [*reasons, *more], "trusted": not (reasons or more)}
