@@ -12,8 +12,8 @@ CAVEATS = (
     "The simulators know only what the log shows. Where the logging policy acted on something that is not in the log,"
     " they credit items with it, and every figure is too high alike; ranks suffer less than levels.",
     "The one-step ratio asks what a single recommendation at a logged state would earn. It rewards what pays now and"
-    " wears off later, and in the built-in worlds its ranking says nothing about the truth, or the reverse (ecoc reproduce"
-    " ope-truth).",
+    " wears off later, and in the built-in worlds its ranking says nothing of the truth, or the reverse (see ecoc"
+    " reproduce ope-truth).",
     "Figures marked as not trusted rest on states or items the log hardly holds; do not choose by them.",
 )
 _LONGEST = 20_000
