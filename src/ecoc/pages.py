@@ -201,7 +201,7 @@ def simulate_page(facts: dict[str, Any]) -> str:
         f" simulators fitted on the {quality['fit_on']}; the log's own policy is 1",
         *_simulator_lines(facts),
         "",
-        "  Roll-out: played step after step, less a charge where the simulators disagree. The figure to act on.",
+        "  Roll-out: played step after step, less a charge for where the simulators disagree. The figure to act on.",
         rollout_lines(facts),
         "",
         "  One-step reward ratio at logged states, the paper's figure. It favours what pays now and wears off later.",

@@ -37,7 +37,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
     horizon: Annotated[int, typer.Option(min=1, help="Longest roll-out, in steps.")] = 20,
     warm: Annotated[int, typer.Option(min=1, help="Fewest logged events a roll-out starts after.")] = 3,
     members: Annotated[int, typer.Option(min=1, help="Simulators that have to agree.")] = 3,
-    penalty: Annotated[float, typer.Option(min=0, help="Charge for each unit of disagreement.")] = 1.0,
+    penalty: Annotated[float, typer.Option(min=0, help="Charge for disagreement beyond that about the log.")] = 8.0,
     mix: Annotated[float, typer.Option(min=0, max=1, help="Share of decisions in the weighed sessions.")] = 0.05,
     exclude_seen: Annotated[
         bool | None,

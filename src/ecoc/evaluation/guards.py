@@ -38,7 +38,7 @@ def lacking(played: Played, usual: Mapping[str, Any]) -> list[str]:
     """What speaks against a figure."""
     rare = float((played.log_behaviour[:, played.counted] < usual["action"]).mean())
     odd = float((_session_means(played) < usual["session"]).mean())
-    doubt = float(played.doubt[:, played.counted].mean())
+    doubt = played.mean_doubt
     share = doubt / abs(played.value()) if played.value() else float(doubt > 0)
     found = []
     if rare > _MOST_RARE:

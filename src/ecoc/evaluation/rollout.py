@@ -1,11 +1,11 @@
 """Policies played in a fitted simulator: what they earn step after step, and how far that leads from the log.
 
-Every start is played once in each member: it answers, all members judge. A step counts
+Every start is played once in each member: it answers, all members judge. What a policy's steps count is
 
-    mean_k E_k[reward] - penalty * sd_k E_k[reward]
+    mean reward - penalty * max(0, doubt - the log's own doubt),     doubt = mean_steps sd_k E_k[reward]
 
-so that a policy gains nothing by going where the members only guess. Luck depends on the seed alone, not on the policy
-(sessions are played in chunks, each with luck of its own; their size follows from the catalogue and the members).
+so that a policy gains nothing by going where the members only guess, and loses nothing where they know as little of
+the log itself. Luck depends on the seed alone, not on the policy.
 """
 
 from collections.abc import Callable
@@ -143,15 +143,20 @@ class Played:
     items: Ints  # [K, U, T]
     counted: NDArray[np.bool_]  # [U, T]
 
-    def totals(self, penalty: float) -> tuple[Floats, Floats]:
-        """Sum of what counts by member and start [K, U], and steps [U]."""
-        worth = (self.reward - penalty * self.doubt) * self.counted
+    def totals(self, charge: float = 0.0) -> tuple[Floats, Floats]:
+        """Sum of what counts by member and start [K, U] if each step is charged, and steps [U]."""
+        worth = (self.reward - charge) * self.counted
         return worth.sum(2), self.counted.sum(1).astype(np.float64)
 
-    def value(self, penalty: float = 0.0) -> float:
+    def value(self, charge: float = 0.0) -> float:
         """What a step counts."""
-        total, steps = self.totals(penalty)
+        total, steps = self.totals(charge)
         return float(total.sum() / (len(total) * steps.sum()))
+
+    @property
+    def mean_doubt(self) -> float:
+        """How much the members disagree about a step."""
+        return float(self.doubt[:, self.counted].mean())
 
     @property
     def distinct(self) -> int:

@@ -52,7 +52,7 @@ class Play:
     horizon: int = 20
     warm: int = 3
     members: int = 3
-    penalty: float = 1.0
+    penalty: float = 8.0
     mix: float = 0.05
     exclude_seen: bool | None = None  # none: as the log
     negatives: int | None = None  # none: as many as the log needs
@@ -127,9 +127,9 @@ class Stage:
     def facts(self, candidate: Candidate, played: Played) -> dict[str, Any]:
         """The headline: what a step counts, its ratio to the log's in the same simulator, and how far to trust it."""
         is_log = candidate.name == LOGGED
-        penalty = 0.0 if is_log else self.play.penalty  # leaving the log is what costs
-        value, base = played.value(penalty), self.reference.value()
-        low, high = _ratio_interval(played.totals(penalty), self.reference.totals(0.0), seed=self.play.seed)
+        charge = self.play.penalty * max(0.0, played.mean_doubt - self.reference.mean_doubt)  # leaving the log costs
+        value, base = played.value(charge), self.reference.value()
+        low, high = _ratio_interval(played.totals(charge), self.reference.totals(), seed=self.play.seed)
         reasons = [] if is_log else lacking(played, self.usual)
         return {
             "name": candidate.name,
@@ -140,7 +140,8 @@ class Stage:
             "low": low,
             "high": high,
             "unpenalised": played.value(),
-            "doubt": float(played.doubt[:, played.counted].mean()),
+            "doubt": played.mean_doubt,
+            "charge": charge,
             "rare_actions": float((played.log_behaviour[:, played.counted] < self.usual["action"]).mean()),
             "items_shown": played.distinct,
             "reasons": reasons,

@@ -202,8 +202,8 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
             results,
             "The logging policy of the built-in worlds knows each user's hidden interest, which no log shows: items it"
             " chose look better than they would be if a learned policy chose them. This is why estimates are high.",
-            "The charge for disagreement was set on world seeds 100 (both worlds), 101 (bait) and 0 (small): figures of"
-            " these seeds are not a test of it.",
+            "The charge for disagreement was set on world seeds 100 and 102 (both worlds), 101 (bait) and 0 (small):"
+            " figures of these seeds are not a test of it.",
         ),
     )
 

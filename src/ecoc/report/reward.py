@@ -27,7 +27,7 @@ def explained(facts: Facts) -> list[str]:
     return [
         "Each policy is played step after step, from logged test histories, in an ensemble of user simulators fitted on"
         " the log; the log's own policy, estimated, is played in the same simulators and is 1. A policy is charged"
-        f" {settings['penalty']:g} × the standard deviation of the simulators' opinions of each step.",
+        f" {settings['penalty']:g} × what the simulators disagree about its steps more than about the log's own.",
         f"The simulators on {quality['events']:,} held-out events: log-loss {quality['log_loss']:.4f} against"
         f" {quality['log_loss_of_shares']:.4f} of the feedback's shares alone, calibration error"
         f" {quality['calibration_error']:.4f}, reward error {quality['reward_error']:+.1%}.",

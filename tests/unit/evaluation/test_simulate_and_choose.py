@@ -151,20 +151,28 @@ def test_no_clone_unless_asked_for(made: Path) -> None:
 def test_the_headline_is_the_mean_less_the_charge(made: Path, stage: Stage) -> None:
     [candidate] = views([load(made / "supervised")], cloned=False)
     played = stage.played(candidate)
-    found = stage.facts(candidate, played)
-    total, uncharged, steps = 0.0, 0.0, 0
+    uncharged, doubted, steps = 0.0, 0.0, 0
     for member, user, step in np.ndindex(played.reward.shape):
         if step < int(stage.starts.left[user]):
-            reward, doubt = (float(one[member, user, step]) for one in (played.reward, played.doubt))
-            total += reward - 4.0 * doubt
-            uncharged += reward
+            uncharged += float(played.reward[member, user, step])
+            doubted += float(played.doubt[member, user, step])
             steps += 1
-    assert found["reward"] == pytest.approx(total / steps)
+    calm = replace(stage, reference=replace(stage.reference, doubt=stage.reference.doubt * 0 + 0.5 * doubted / steps))
+    found = calm.facts(candidate, played)
+    assert found["doubt"] == pytest.approx(doubted / steps)
     assert found["unpenalised"] == pytest.approx(uncharged / steps)
-    assert found["doubt"] == pytest.approx((uncharged - total) / 4 / steps)
-    assert found["reward"] < found["unpenalised"]
-    free = replace(stage, play=replace(stage.play, penalty=0.0)).facts(candidate, played)
+    assert found["reward"] == pytest.approx(uncharged / steps - 4.0 * (doubted / steps - 0.5 * doubted / steps))
+    free = replace(calm, play=replace(stage.play, penalty=0.0)).facts(candidate, played)
     assert free["reward"] == free["unpenalised"] == found["unpenalised"]
+
+
+def test_a_policy_is_not_charged_where_the_log_itself_is_in_doubt(made: Path, stage: Stage) -> None:
+    [candidate] = views([load(made / "supervised")], cloned=False)
+    played = stage.played(candidate)
+    wary = replace(stage, reference=replace(stage.reference, doubt=stage.reference.doubt * 0 + 2 * played.mean_doubt))
+    found = wary.facts(candidate, played)
+    assert found["reward"] == found["unpenalised"]
+    assert found["charge"] == 0
 
 
 def test_an_interval_of_proportional_totals_has_no_width() -> None:
