@@ -58,7 +58,7 @@ def test_rows_and_groups_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValidationError, match="every row"):
         table([["a"], ["b", Number(value=1.0)]], NAMED)
     with pytest.raises(ValidationError, match="groups"):
-        table([["b", Number(value=1.0)]], NAMED, ["g", "h"])
+        table([["b", Number(value=1.0), None]], NAMED, ["g", "h"])
 
 
 def test_markdown_reads_as_written_here() -> None:
@@ -152,9 +152,10 @@ def test_a_table_without_a_word_is_empty() -> None:
 CELLS = st.none() | st.text(max_size=20) | st.builds(Number, value=st.floats(allow_nan=False, allow_infinity=False))
 
 
-@given(st.lists(st.lists(CELLS, max_size=4), max_size=6), st.lists(st.text(max_size=5), max_size=6))
-def test_any_table_can_be_written(rows: list[list[Cell]], groups: list[str]) -> None:
-    any_table = table(rows, NAMED, groups)
+@given(st.lists(st.tuples(st.lists(CELLS, min_size=3, max_size=3), st.text(max_size=5)), max_size=6), st.booleans())
+def test_any_table_can_be_written(lines: list[tuple[list[Cell], str]], is_grouped: bool) -> None:
+    rows = [row for row, _ in lines]
+    any_table = table(rows, NAMED, [group for _, group in lines] if is_grouped else None)
     text = markdown(any_table)
     assert len({line.replace("\\\\", "").replace("\\|", "").count("|") for line in text.splitlines()[2:]}) == 1
     assert latex(any_table).count("\\\\\n") == 1 + len(rows) + text.count("\n| *")
