@@ -17,7 +17,7 @@ from ecoc.schema import PAD
 
 Ints = NDArray[np.int64]
 _BATCH, _LR, _DECAY, _WARMUP = 128, 5e-3, 0.1, 50
-_EPOCHS, _PATIENCE, _ROUNDS = 15, 2, 32  # fewest steps an epoch counts
+_EPOCHS, _PATIENCE, _ROUNDS = 15, 2, 64  # fewest steps an epoch counts
 _SMALL = 5000  # items up to which the behaviour's softmax is over all of them
 _NEGATIVES = 1000
 

@@ -17,6 +17,7 @@ IMITATION = 0.03
 _RARE = 0.01  # share of the log's own decisions that are rarer than a usual one
 _MOST_RARE = 0.2  # share of a policy's decisions that may be
 _MOST_DOUBT = 0.2  # of the reward
+_LEAST_SKILL = 0.06  # share of the log-loss of the feedback's shares that simulators have to take away
 _CASES = 2000
 _ROWS, _CELLS = 256, 1 << 26  # cases at a time, and most scores kept: 256 MB
 
@@ -32,6 +33,12 @@ def _session_means(played: Played) -> np.ndarray[Any, np.dtype[np.float64]]:
     counts = np.maximum(played.counted.sum(1), 1)
     found: np.ndarray[Any, np.dtype[np.float64]] = (played.log_behaviour * played.counted).sum(2) / counts
     return found
+
+
+def unskilled(quality: Mapping[str, Any]) -> list[str]:
+    """What speaks against every figure of simulators that learnt too little; these agree, too, and dispute nothing."""
+    skill = 1 - quality["log_loss"] / quality["log_loss_of_shares"] if quality["log_loss_of_shares"] else 1.0
+    return ["the simulators know little more than how often each feedback is given"] if skill < _LEAST_SKILL else []
 
 
 def lacking(played: Played, usual: Mapping[str, Any]) -> list[str]:

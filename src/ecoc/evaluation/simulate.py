@@ -14,7 +14,7 @@ from ecoc.data.loader import open_cases, open_sessions
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import data_of, same_data
-from ecoc.evaluation.guards import IMITATION, imitation_losses, lacking, usual_behaviour
+from ecoc.evaluation.guards import IMITATION, imitation_losses, lacking, unskilled, usual_behaviour
 from ecoc.evaluation.judge import is_seen
 from ecoc.evaluation.logged import LENGTH, Logged, Witness, best_items, open_logged
 from ecoc.evaluation.rollout import (
@@ -130,7 +130,7 @@ class Stage:
         charge = self.play.penalty * max(0.0, played.mean_doubt - self.reference.mean_doubt)  # leaving the log costs
         value, base = played.value(charge), self.reference.value()
         low, high = _ratio_interval(played.totals(charge), self.reference.totals(), seed=self.play.seed)
-        reasons = [] if is_log else lacking(played, self.usual)
+        reasons = [] if is_log else unskilled(self.simulator.quality) + lacking(played, self.usual)
         return {
             "name": candidate.name,
             "kind": "control" if candidate.is_control else "run",

@@ -26,7 +26,7 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation import fitting
 from ecoc.evaluation import simulate as simulate_module
 from ecoc.evaluation.choose import choose_w, chosen_point
-from ecoc.evaluation.guards import imitation_losses, lacking, usual_behaviour
+from ecoc.evaluation.guards import imitation_losses, lacking, unskilled, usual_behaviour
 from ecoc.evaluation.rollout import Played
 from ecoc.evaluation.simulate import Play, Stage, controls, simulate, views
 from ecoc.model import Model, load
@@ -383,10 +383,17 @@ def test_a_critic_s_run_is_judged_by_its_cloned_policy(made: Path) -> None:
     assert found["blend"] == found["plain"]
 
 
+def test_simulators_that_learnt_nothing_speak_against_every_figure() -> None:
+    assert unskilled({"log_loss": 0.80, "log_loss_of_shares": 0.90}) == []
+    assert len(unskilled({"log_loss": 0.86, "log_loss_of_shares": 0.90})) == 1
+    assert unskilled({"log_loss": 0.0, "log_loss_of_shares": 0.0}) == []
+
+
 def test_a_run_that_imitates_badly_is_not_trusted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = {"supervised": {"loss": 2.0, "excess": 0.031}, "ecoc": {"loss": 1.9, "excess": 0.029}}
     monkeypatch.setattr(simulate_module, "imitation_losses", lambda *_: losses)
     monkeypatch.setattr(simulate_module, "lacking", lambda *_: ["something"])
+    monkeypatch.setattr(simulate_module, "unskilled", lambda *_: [])
     found = rows(simulate([made / "supervised", made / "ecoc"], settings=replace(SMALL, members=1)))
     assert found["supervised"]["reasons"] == ["something", "imitates the log 3.1% worse than the best run"]
     assert not found["supervised"]["trusted"]
