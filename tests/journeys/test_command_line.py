@@ -138,6 +138,7 @@ def test_output_cut_off_by_a_reader_is_no_error(ecoc_command: Path, tmp_path: Pa
     assert done.stderr == ""
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("pages", [("README.md",), ("docs/train.md", "docs/evaluate.md"), ("docs/method.md",)])
 def test_every_command_of_the_documents_works(pages: tuple[str, ...], ecoc_command: Path, tmp_path: Path) -> None:
     text = "\n".join((ROOT / page).read_text() for page in pages)
@@ -158,7 +159,7 @@ def test_every_command_of_the_documents_works(pages: tuple[str, ...], ecoc_comma
             env={**os.environ, "PATH": f"{ecoc_command.parent}:{path}"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, (command, done.stderr)
