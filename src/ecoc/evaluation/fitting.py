@@ -130,7 +130,7 @@ class _Fit:
                 break
         if kept:
             self.model.load_state_dict(kept)
-        return self.model.eval()
+        return self.model.train(False)
 
     def _loss(self, episodes: Episodes) -> Tensor:
         moods, target, given = self._cases(episodes)
@@ -160,7 +160,7 @@ class _Fit:
 
     @torch.no_grad()
     def _held_out_loss(self) -> float:
-        self.model.eval()
+        self.model.train(False)
         total, count = 0.0, 0
         for first in range(0, len(self.held_out.items), _BATCH):
             moods, target, given = self._cases(
