@@ -1,15 +1,9 @@
 """The demo as a report: what policies really earn, what the log alone would have told, and how they were learnt."""
 
-import os
-import platform
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.report.curves import run_section
 from ecoc.report.document import (
@@ -25,6 +19,7 @@ from ecoc.report.document import (
     Table,
     save_document,
 )
+from ecoc.report.made import made_with
 from ecoc.report.reward import CAVEATS, explained, reward_figures, reward_table
 from ecoc.report.write import report
 from ecoc.world import Evaluation
@@ -68,9 +63,7 @@ def write_report(  # noqa: PLR0913 - what the demo found, one parameter each
         facts={
             "world": f"{world}, seed {seed}",
             "log": f"{counts.interactions:,} events, {counts.sequences:,} sessions, {counts.items:,} items",
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-            "versions": f"ecoc {ecoc.__version__}, torch {torch.__version__}, Python {platform.python_version()}",
-            "date": datetime.now(UTC).date().isoformat(),
+            **made_with(),
             "command": command,
         },
         sections=[section.model_copy(update={"commands": section.commands or [command]}) for section in sections],

@@ -17,7 +17,8 @@ RankBy = Literal["policy", "blend", "rerank", "control", "cosine"]
 """What lists are ordered by: the cloned policy, policy and value in one product, the policy's best by value, a head
 that was distilled from the blend, or the cloned policy's direction."""
 
-_ROUNDING = 1e-6  # of the sum of absolute products; two ways to sum 64 of them differ by less
+ROUNDING = 1e-6
+"""Of the sum of absolute products; two ways to sum 64 of them differ by less."""
 
 
 def check_rank_by(rank_by: str | None) -> None:
@@ -96,7 +97,7 @@ class InnerProductPolicy(Policy):
 
     def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
         products = self.aimed(query)[:, None] * self.catalogue()[items]  # [B, K, q]
-        return products.sum(2), products.abs().sum(2) * _ROUNDING
+        return products.sum(2), products.abs().sum(2) * ROUNDING
 
 
 class TiedPolicy(InnerProductPolicy):

@@ -68,7 +68,8 @@ def test_a_weight_is_chosen_drawn_and_acted_on(journey: Path, tmp_path: Path) ->
     ("arguments", "told"),
     [
         (("supervised", "--fit-on", "tests"), "expected log, test, train"),
-        (("supervised", "--choose-w"), "no critic"),
+        (("ecoc", "supervised", "--choose-w"), "no critic"),
+        (("ecoc", "--choose-w", "--fit-on", "log"), "must not see the test split"),
         (("supervised", "foreign"), "trained on other data"),
     ],
 )
@@ -77,6 +78,7 @@ def test_mistakes_are_one_line(journey: Path, arguments: tuple[str, ...], told: 
     assert told in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+    assert not (journey / "ecoc" / "acting.json").exists(), "nothing is written where anything is wrong"
 
 
 @pytest.mark.parametrize("wrong", [("--users", 0), ("--penalty", -1), ("--mix", 2)])

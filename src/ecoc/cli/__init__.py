@@ -4,12 +4,12 @@ import os
 import sys
 import traceback
 
-from ecoc.cli import data, judge_normtest, judge_report, judge_reproduce, judge_simulate, models
+from ecoc.cli import data, models, normtest, report, reproduce, simulate
 from ecoc.cli.app import app
 from ecoc.console import listen_for_sigterm
 from ecoc.errors import EcocError, Terminated, is_out_of_memory
 
-__all__ = ["app", "data", "judge_normtest", "judge_report", "judge_reproduce", "judge_simulate", "main", "models"]
+__all__ = ["app", "data", "main", "models", "normtest", "report", "reproduce", "simulate"]
 
 _OUT_OF_MEMORY = (
     "out of memory; pass a smaller --memory (prepare), encoder.dim or train.batch (train), or use a larger machine"

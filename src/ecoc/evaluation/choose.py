@@ -5,13 +5,16 @@ from dataclasses import asdict, replace
 from os import PathLike
 from typing import Any
 
+from ecoc.data.loader import open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.evaluate import data_of, evaluate
+from ecoc.evaluation.evaluate import data_of
+from ecoc.evaluation.judge import rank_cases
+from ecoc.evaluation.metrics import means
 from ecoc.evaluation.rollout import acting_by
 from ecoc.evaluation.simulate import Candidate, Play, Stage
 from ecoc.model import Model, load
-from ecoc.run import save_acting
+from ecoc.run import Run, save_acting
 from ecoc.watch import Watcher, unwatched
 
 WEIGHTS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -41,6 +44,8 @@ def choose_w(
         )
     dataset = data_of(model, data)
     stage = Stage.open(dataset, replace(settings or Play(), fit_on="train"), "validation", watch)
+    history = model.config.train.min_history
+    cases = open_cases(dataset, "validation", min_history=history, most=_CASES, seed=stage.play.seed)
     points = []
     asked = sorted({0.0, *weights})
     for number, weight in enumerate(asked):
@@ -48,9 +53,9 @@ def choose_w(
         view = model.by("blend", w=weight)
         candidate = Candidate(f"w = {weight:g}", acting_by(view.policy), view.policy)
         facts = stage.facts(candidate, stage.played(candidate))
-        ranked = evaluate(view, dataset, split="validation", max_cases=_CASES, untrained=False)
+        ranked = means(rank_cases(view.policy, dataset, cases))
         kept = ("reward", "ratio", "low", "high", "unpenalised", "doubt", "items_shown", "reasons", "trusted")
-        points.append({"w": weight, **{name: facts[name] for name in kept}, "ndcg@10": ranked["metrics"]["ndcg@10"]})
+        points.append({"w": weight, **{name: facts[name] for name in kept}, "ndcg@10": ranked["ndcg@10"]})
     chosen = chosen_point(points)
     result = {
         "run": str(model.run.path),
@@ -61,8 +66,13 @@ def choose_w(
         "settings": asdict(stage.play),
     }
     if save:
-        save_acting(model.run, "blend", chosen["w"], result)
+        save_choice(model.run, result)
     return result
+
+
+def save_choice(run: Run, chosen: dict[str, Any]) -> None:
+    """Let a run act by the weight that `choose_w` found for it, and keep the evidence."""
+    save_acting(run, "blend", chosen["w"], chosen)
 
 
 def chosen_point(points: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ Sessions, with W_t = prod_{u <= t} w_u and the mean over sessions of each step w
 Weights are normalised because estimated propensities do not make them average one. Intervals resample users.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +75,17 @@ def one_step(decisions: Decisions, *, limit: float = SWITCH, seed: int = 0) -> l
         "dr": (d.policy_model + d.weight * miss, one, d.weight),
         "switch": (d.policy_model + trusted * miss, one, trusted),
     }
-    return [_estimate(name, above, below, weight, d.user, seed) for name, (above, below, weight) in parts.items()]
+    found = _ratios([(above, below) for above, below, _ in parts.values()], d.user, seed)
+    return [
+        Estimate(name, *ratio, _effective(weight))
+        for (name, (_, _, weight)), ratio in zip(parts.items(), found, strict=True)
+    ]
+
+
+def ratio_estimate(name: str, above: Floats, below: Floats, user: Ints, *, seed: int = 0) -> Estimate:
+    """Sum of `above` over sum of `below`, which rests on every decision."""
+    [ratio] = _ratios([(above, below)], user, seed)
+    return Estimate(name, *ratio, float(len(above)))
 
 
 @dataclass(frozen=True)
@@ -165,15 +176,14 @@ def _effective(weight: Floats) -> float:
     return float(weight.sum() ** 2 / total) if total else 0.0
 
 
-def _estimate(name: str, above: Floats, below: Floats, weight: Floats, user: Ints, seed: int) -> Estimate:
-    """Sum of `above` over sum of `below`; resampled by user."""
-    _, row = np.unique(user, return_inverse=True)
-    pair = np.stack([np.bincount(row, above), np.bincount(row, below)])  # [2, users]
-    drawn = np.zeros((2, _RESAMPLES))
-    for picked, block, counts in sample_weights(pair.shape[1], _RESAMPLES, np.random.default_rng(seed)):
-        drawn[:, picked] += (counts @ pair[:, block].T).T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = drawn[0] / drawn[1]
-        value = float(above.sum() / below.sum()) if below.sum() else float("nan")
-    low, high = _interval(values)
-    return Estimate(name, value, low, high, _effective(weight))
+def _ratios(pairs: Sequence[tuple[Floats, Floats]], user: Ints, seed: int) -> list[tuple[float, float, float]]:
+    """Sum over sum of each pair and its interval; all pairs share the resamples of users."""
+    users, row = np.unique(user, return_inverse=True)
+    sums = np.stack([np.bincount(row, part, len(users)) for pair in pairs for part in pair], axis=1)  # [users, 2 pairs]
+    drawn = np.zeros((_RESAMPLES, sums.shape[1]))
+    for picked, block, counts in sample_weights(len(sums), _RESAMPLES, np.random.default_rng(seed)):
+        drawn[picked] += counts @ sums[block]
+    whole = np.concatenate([sums.sum(0)[None], drawn])
+    above, below = whole[:, 0::2], whole[:, 1::2]
+    values = np.divide(above, below, out=np.full_like(above, np.nan), where=below != 0)
+    return [(float(column[0]), *_interval(column[1:])) for column in values.T]

@@ -200,12 +200,7 @@ def compare(  # noqa: PLR0913 - one parameter a choice
     `w` and `m` say how policies with a critic act; the others have no choice.
     """
     _check_names(names)
-    if not runs:
-        raise InputError("no run given to compare; name at least one")
-    models = [run if isinstance(run, Model) else load(run) for run in runs]
-    if not any(model.policy.has_critic for model in models):
-        models[0].by(rank_by, w=w, m=m)  # says so if that makes no sense
-    models = [model.by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
+    models = open_models(runs, rank_by, w=w, m=m)
     dataset = data_of(models[0], data)
     watch = progress or unwatched
     for model in models:
@@ -280,6 +275,18 @@ def _named(judged: Sequence[Judged]) -> dict[str, Judged]:
 def _part(judged: Judged, chosen: NDArray[np.bool_]) -> dict[str, Any]:
     """Metrics of some of the cases; none if there are none."""
     return {"cases": int(chosen.sum()), "metrics": judged.means(chosen) if chosen.any() else None}
+
+
+def open_models(
+    runs: Sequence[Model | str | PathLike[str]], rank_by: RankBy | None, *, w: float | None, m: int | None
+) -> list[Model]:
+    """Runs acting as asked; those without a critic act as they can, unless none of them has one."""
+    if not runs:
+        raise InputError("no run given; name at least one")
+    models = [run if isinstance(run, Model) else load(run) for run in runs]
+    if not any(model.policy.has_critic for model in models):
+        models[0].by(rank_by, w=w, m=m)  # says so if that makes no sense
+    return [model.by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
 
 
 def data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ecoc.batch import History
+from ecoc.batch import History, Sessions
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.response import Mood, ResponseConfig, ResponseModel
@@ -66,12 +66,11 @@ def open_episodes(data: Dataset, first: Ints, stop: Ints, *, length: int, most: 
     events = start[:, None] + steps
     inside = events < last[:, None]
     events = np.where(inside, events, 0)
-    fresh = np.maximum(first[sequence], last - length)  # what an earlier window does not explain
     return Episodes(
         torch.from_numpy(np.where(inside, data.items[events], PAD).astype(np.int64)),
         torch.from_numpy(np.where(inside, data.feedback[events].astype(np.int64) + 1, 0)),
         torch.from_numpy(np.where(inside, data.rewards[events], 0).astype(np.float32)),
-        torch.from_numpy((inside & (events >= fresh[:, None]))[:, 1:]),
+        torch.from_numpy((inside & (events >= first[sequence][:, None]))[:, 1:]),
         sequence,
     )
 
@@ -102,8 +101,8 @@ class _Fit:
     ) -> None:
         self.train, self.held_out, self.negatives = train, held_out, negatives
         self.model = ResponseModel(*sizes, config)
-        counts = torch.bincount(train.items[:, 1:][train.wanted], minlength=sizes[0] + 1).float().clamp(min=1)
-        self.frequency = counts / counts.sum()
+        shown = train.items[:, 1:][train.wanted].numpy()
+        self.frequency = Sessions(shown, np.array([0, len(shown)])).frequency(sizes[0])
 
     def run(self, random: np.random.Generator) -> ResponseModel:
         adam = torch.optim.AdamW(self.model.parameters(), lr=_LR, weight_decay=_DECAY, fused=True)
@@ -140,14 +139,14 @@ class _Fit:
         """What preceded each target, the target, the code of the feedback it got."""
         mood = self.model.everywhere(episodes.history)
         wanted = episodes.wanted.flatten().nonzero().squeeze(1)
-        moods = Mood(mood.hidden.flatten(0, 1)[wanted], mood.stock.flatten(0, 1)[wanted])
+        moods = Mood(mood.hidden.flatten(0, 1), mood.stock.flatten(0, 1)).rows(wanted)
         return moods, episodes.items[:, 1:].flatten()[wanted], episodes.feedback[:, 1:].flatten()[wanted] - 1
 
     def _answer_loss(self, moods: Mood, target: Tensor, given: Tensor) -> Tensor:
         if self.negatives:
             row = torch.arange(len(target)).repeat(1 + self.negatives)
             others = torch.randint(1, self.model.items + 1, (len(target) * self.negatives,))
-            moods, target = Mood(moods.hidden[row], moods.stock[row]), torch.cat([target, others])
+            moods, target = moods.rows(row), torch.cat([target, others])
             given = torch.cat([given, torch.full_like(others, self.model.feedback - 1)])
         return cross_entropy(self.model.answers(moods, target), given)
 

@@ -16,13 +16,12 @@ from ecoc.evaluation.estimators import Decisions, Estimate, SessionLog, one_step
 from ecoc.evaluation.judge import everything_before
 from ecoc.evaluation.response import Mood, ResponseModel
 from ecoc.evaluation.rollout import recent
-from ecoc.evaluation.simulator import Simulator
+from ecoc.evaluation.simulator import LENGTH, Simulator
 from ecoc.policy import Policy
 from ecoc.schema import PAD
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-LENGTH = 50
 _ROWS, _CELLS = 1024, 1 << 24  # decisions at a time, and most chances of items kept at a time
 
 
@@ -39,10 +38,19 @@ class Logged:
     step: Ints  # [N] place in its session
 
 
-def open_logged(data: Dataset, *, warm: int, horizon: int, most: int, seed: int, length: int = LENGTH) -> Logged:
+def open_logged(
+    data: Dataset,
+    *,
+    warm: int,
+    horizon: int,
+    most: int,
+    seed: int,
+    length: int = LENGTH,
+    exclude_seen: bool = True,
+) -> Logged:
     """Test events after at least `warm` others, of as many sequences as hold `most` of them.
 
-    Histories hold `length` events: as many as the policy that reads most.
+    Histories hold `length` events: as many as the policy that reads most. Whole pasts are kept to exclude them only.
     """
     cases = open_cases(data, "test", min_history=warm, most=0, seed=seed)
     if not len(cases):
@@ -57,9 +65,15 @@ def open_logged(data: Dataset, *, warm: int, horizon: int, most: int, seed: int,
     _, session = np.unique(cases.sequence, return_inverse=True)
     reward = np.asarray(data.rewards[cases.event], np.float64)
     items = np.asarray(data.items[cases.event], np.int64)
-    before = torch.from_numpy(everything_before(data, cases))
+    before = everything_before(data, cases) if exclude_seen else np.zeros((len(cases), 0), np.int64)
     return Logged(
-        histories(data, cases, length), before, items, reward, data.users[cases.sequence], session, step[rows]
+        histories(data, cases, length),
+        torch.from_numpy(before),
+        items,
+        reward,
+        data.users[cases.sequence],
+        session,
+        step[rows],
     )
 
 
@@ -95,7 +109,7 @@ class Witness:
         step = max(1, min(_ROWS, _CELLS // simulator.items))
         for first in range(0, len(logged.items), step):
             rows = slice(first, first + step)
-            parts = [simulator.log_behaviour(k, _part(mood, rows)).exp() for k, mood in enumerate(self._moods)]
+            parts = [simulator.log_behaviour(k, mood.rows(rows)).exp() for k, mood in enumerate(self._moods)]
             chances = torch.stack(parts).mean(0)  # [n, items]
             shown = torch.from_numpy(logged.items[rows])[:, None] - PAD - 1
             self.chance[rows] = chances.gather(1, shown).squeeze(1).double().numpy()
@@ -112,8 +126,7 @@ class Witness:
     def _value(self, rows: slice, items: Tensor) -> Tensor:
         simulator = self.simulator
         each = [
-            simulator.reward(simulator.chances(k, _part(mood, rows), items), items)
-            for k, mood in enumerate(self._moods)
+            simulator.reward(simulator.chances(k, mood.rows(rows), items), items) for k, mood in enumerate(self._moods)
         ]
         return torch.stack(each).mean(0)
 
@@ -157,10 +170,6 @@ class Witness:
         user = np.zeros(shape[0], np.int64)
         user[row] = self.logged.user
         return SessionLog(placed(self.logged.reward), placed(weight), placed(self.model), placed(value), counted, user)
-
-
-def _part(mood: Mood, rows: slice) -> Mood:
-    return Mood(mood.hidden[rows], mood.stock[rows])
 
 
 def _moods(model: ResponseModel, history: History) -> Mood:

@@ -27,7 +27,7 @@ from ecoc.evaluation.evaluate import data_of
 from ecoc.evaluation.judge import queries
 from ecoc.evaluation.norm_ranks import Table
 from ecoc.model import Model, load
-from ecoc.policy import Head, InnerProductPolicy
+from ecoc.policy import ROUNDING, Head, InnerProductPolicy
 from ecoc.schema import PAD
 from ecoc.watch import Watcher, unwatched
 
@@ -38,7 +38,6 @@ KS = (1, 5, 10, 20, 50, 100, 200, 500, 1000)
 FEWEST_ITEMS = 30  # the variance of a Fisher z is 1 / (items - 3): with fewer it means nothing
 LARGEST = 1 - 1e-7  # a correlation beyond it, either way, counts as it
 _STILL = 1e-12  # a deviation below this share of the mean is rounding
-_ROUNDING = 1e-6  # of the sum of absolute products, as policies have it
 _CELLS = 1 << 22  # scores of a thread at a time
 
 
@@ -262,4 +261,4 @@ class _Products:
 
     def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
         products = query[:, None] * self.vectors[items]
-        return products.sum(2), products.abs().sum(2) * _ROUNDING
+        return products.sum(2), products.abs().sum(2) * ROUNDING

@@ -45,6 +45,10 @@ class Mood:
     hidden: Tensor  # [B, h]
     stock: Tensor  # [B, rates, d + m], sums that decay
 
+    def rows(self, index: Tensor | slice) -> "Mood":
+        """Some of the histories."""
+        return Mood(self.hidden[index], self.stock[index])
+
     def where(self, chosen: Tensor, other: "Mood") -> "Mood":
         """Take this one at the chosen rows [B], the other elsewhere."""
         return Mood(

@@ -24,6 +24,8 @@ class SimulatedUser(gymnasium.Env[Seen, np.int64]):
     """
 
     def __init__(self, simulator: Simulator, starts: Starts, member: int | None = None) -> None:
+        if member is not None and not 0 <= member < len(simulator.members):
+            raise InputError(f"member {member}: the simulator has members 0 to {len(simulator.members) - 1}")
         self.simulator, self.starts, self.member = simulator, starts, member
         self._width = int(starts.items.shape[1] + starts.left.max())
         sizes = {"items": simulator.items + 1, "feedback": len(simulator.names) + 1}

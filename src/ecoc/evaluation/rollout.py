@@ -20,14 +20,13 @@ from ecoc.batch import History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.response import Mood
-from ecoc.evaluation.simulator import Simulator
+from ecoc.evaluation.simulator import LENGTH, Simulator
 from ecoc.policy import Policy
 from ecoc.schema import PAD
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _ROWS, _CELLS = 2048, 1 << 25  # sessions played at a time, and most chances of items kept at a time: 128 MB
-_LENGTH = 50  # events a member reads before a session: as many as it was fitted on
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ def _play(
     items, feedback = starts.items.repeat(members, 1), starts.feedback.repeat(members, 1)  # [R, L], member by member
     shown = items if exclude_seen else torch.zeros(len(items), 0, dtype=torch.int64)
     numbers = None if starts.users is None else starts.users.repeat(members)
-    first = recent(items, feedback, _LENGTH)
+    first = recent(items, feedback, LENGTH)
     moods = [model.after_history(first) for model in simulator.members]  # each remembers all sessions
     found: dict[str, list[Tensor]] = {"reward": [], "doubt": [], "log_behaviour": [], "items": []}
     for _ in range(steps):
@@ -237,10 +236,7 @@ def _own(simulator: Simulator, moods: list[Mood], users: int) -> Tensor:
     """Log behaviour in each session as the member that plays it has it, [R, items]."""
     rows = [slice(k * users, (k + 1) * users) for k in range(len(moods))]
     return torch.cat(
-        [
-            simulator.log_behaviour(k, Mood(mood.hidden[row], mood.stock[row]))
-            for k, (mood, row) in enumerate(zip(moods, rows, strict=True))
-        ]
+        [simulator.log_behaviour(k, mood.rows(row)) for k, (mood, row) in enumerate(zip(moods, rows, strict=True))]
     )
 
 

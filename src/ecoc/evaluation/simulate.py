@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any, get_args
 
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from ecoc.data.loader import open_cases, open_sessions
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.evaluate import data_of, same_data
+from ecoc.evaluation.estimators import ratio_estimate
+from ecoc.evaluation.evaluate import data_of, open_models, same_data
 from ecoc.evaluation.guards import IMITATION, imitation_losses, lacking, unskilled, usual_behaviour
 from ecoc.evaluation.judge import is_seen
-from ecoc.evaluation.logged import LENGTH, Logged, Witness, best_items, open_logged
+from ecoc.evaluation.logged import Logged, Witness, best_items, open_logged
 from ecoc.evaluation.rollout import (
     Actor,
     Played,
@@ -29,8 +30,8 @@ from ecoc.evaluation.rollout import (
     open_starts,
     play,
 )
-from ecoc.evaluation.simulator import FitOn, Simulator, SimulatorConfig, fit_simulator
-from ecoc.model import Model, load
+from ecoc.evaluation.simulator import LENGTH, TRUST, FitOn, Simulator, SimulatorConfig, fit_simulator
+from ecoc.model import Model
 from ecoc.policy import Policy, RankBy
 from ecoc.watch import Watcher, unwatched
 
@@ -79,7 +80,6 @@ class Candidate:
     name: str
     actor: Actor
     policy: Policy | None = None  # of a run
-    model: Model | None = None
     score: torch.Tensor | None = None  # [V] of a control that shows everyone the same
     is_control: bool = False
     may_repeat: bool = False
@@ -89,13 +89,12 @@ class Candidate:
 class Stage:
     """Everything that candidates are judged with, fitted once."""
 
-    data: Dataset
     play: Play
     simulator: Simulator
     starts: Starts
     exclude_seen: bool
     reference: Played  # the log, played
-    usual: dict[str, Any] = field(default_factory=dict)
+    usual: dict[str, Any]  # how likely the log's own decisions are
 
     @classmethod
     def open(cls, data: Dataset, settings: Play, split: str, watch: Watcher = unwatched) -> "Stage":
@@ -115,7 +114,7 @@ class Stage:
             seed=settings.seed,
         )
         reference = play(simulator, acting_as_logged(), starts, exclude_seen=False, seed=settings.seed)
-        return cls(data, settings, simulator, starts, exclude_seen, reference, usual_behaviour(reference))
+        return cls(settings, simulator, starts, exclude_seen, reference, usual_behaviour(reference))
 
     def played(self, candidate: Candidate) -> Played:
         """A candidate's roll-outs."""
@@ -169,11 +168,11 @@ def simulate(
     """
     began = time.perf_counter()
     watch, settings = progress or unwatched, settings or Play()
-    models = _opened(runs, rank_by, w, m)
+    models = open_models(runs, rank_by, w=w, m=m)
     dataset = data_of(models[0], data)
     for model in models:
         same_data(model, dataset)
-    candidates = _told_apart(controls(dataset, dataset.counts.items) + views(models, cloned=cloned))
+    candidates = _told_apart(controls(dataset) + views(models, cloned=cloned))
     stage = Stage.open(dataset, settings, "test", watch)
     logged = open_logged(
         dataset,
@@ -182,9 +181,10 @@ def simulate(
         most=_DECISIONS,
         seed=settings.seed,
         length=max(LENGTH, *(model.policy.length for model in models)),
+        exclude_seen=stage.exclude_seen,
     )
     witness = Witness(stage.simulator, logged)
-    paper = _paper_witness(dataset, settings, logged, watch)
+    paper = _paper_witness(dataset, settings, stage.simulator.quality["negatives"], logged, watch)
     losses = imitation_losses(dataset, {one.name: one.policy for one in candidates if one.policy is not None})
     policies, estimators = [], []
     for number, one in enumerate(candidates):
@@ -216,17 +216,6 @@ def simulate(
     }
 
 
-def _opened(
-    runs: Sequence[Model | str | PathLike[str]], rank_by: RankBy | None, w: float | None, m: int | None
-) -> list[Model]:
-    if not runs:
-        raise InputError("no run given to simulate; name at least one")
-    models = [run if isinstance(run, Model) else load(run) for run in runs]
-    if not any(model.policy.has_critic for model in models):
-        models[0].by(rank_by, w=w, m=m)  # says so if that makes no sense
-    return [model.by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
-
-
 def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, int]:
     """Whether policies leave out what was seen, and how many negatives the log needs; of validation, without the test.
 
@@ -244,17 +233,17 @@ def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, in
     return exclude, negatives
 
 
-def controls(data: Dataset, items: int) -> list[Candidate]:
+def controls(data: Dataset) -> list[Candidate]:
     """What any policy has to be seen beside: the log itself, chance, what is popular, what pays best."""
     sessions = open_sessions(data)
     count = np.bincount(sessions.items, minlength=data.counts.items + 1).astype(np.float64)
     rewards = np.zeros(0) if sessions.rewards is None else sessions.rewards.astype(np.float64)
     total = np.bincount(sessions.items, rewards, minlength=data.counts.items + 1)
-    best = (total + 5 * rewards.mean()) / (count + 5)
+    best = (total + TRUST * rewards.mean()) / (count + TRUST)
     named = {"popular": count, "best item": best}
     return [
         Candidate(LOGGED, acting_as_logged(), is_control=True, may_repeat=True),
-        Candidate("random", acting_at_random(items), is_control=True),
+        Candidate("random", acting_at_random(data.counts.items), is_control=True),
         *(_fixed(name, torch.from_numpy(score).float()) for name, score in named.items()),
     ]
 
@@ -267,11 +256,11 @@ def views(models: Sequence[Model], *, cloned: bool) -> list[Candidate]:
     """Each run as it acts; one that acts on a value also as its cloned policy, which is supervised with averaging."""
     found: list[Candidate] = []
     for model in models:
-        found.append(Candidate(model.name, acting_by(model.policy), model.policy, model))
+        found.append(Candidate(model.name, acting_by(model.policy), model.policy))
         if cloned and model.policy.acting != "policy":
             plain = model.by("policy")
             name = f"{model.name}, cloned policy"
-            found.append(Candidate(name, acting_by(plain.policy), plain.policy, plain, is_control=True))
+            found.append(Candidate(name, acting_by(plain.policy), plain.policy, is_control=True))
     return found
 
 
@@ -283,9 +272,8 @@ def _told_apart(found: list[Candidate]) -> list[Candidate]:
     return found
 
 
-def _paper_witness(data: Dataset, settings: Play, logged: Logged, watch: Watcher) -> dict[str, Witness]:
+def _paper_witness(data: Dataset, settings: Play, negatives: int, logged: Logged, watch: Watcher) -> dict[str, Witness]:
     """Simulators of the test split alone, as the paper has it; and, if the log needs them, with negatives."""
-    _, negatives = habits(data, settings)
     kinds = {"conditional": 0} | ({"with negatives": negatives} if negatives else {})
     found = {}
     for name, count in kinds.items():
@@ -333,12 +321,8 @@ def _said(value: float) -> float | None:
 def _one_step_ratio(witness: Witness, chosen: Ints, seed: int) -> dict[str, float]:
     """The paper's number: simulated reward of what is chosen over simulated reward of what was logged."""
     mine, theirs = witness.value(chosen), witness.model
-    users, row = np.unique(witness.logged.user, return_inverse=True)
-    sums = np.stack([np.bincount(row, mine), np.bincount(row, theirs)])
-    drawn = np.random.default_rng(seed).integers(len(users), size=(_RESAMPLES, len(users)))
-    ratios = sums[0][drawn].sum(1) / sums[1][drawn].sum(1)
-    low, high = np.quantile(ratios, [0.025, 0.975])
-    return {"ratio": float(mine.sum() / theirs.sum()), "low": float(low), "high": float(high)}
+    found = ratio_estimate("one step", mine, theirs, witness.logged.user, seed=seed)
+    return {"ratio": found.value, "low": found.low, "high": found.high}
 
 
 def _ratio_interval(mine: tuple[Floats, Floats], log: tuple[Floats, Floats], *, seed: int) -> tuple[float, float]:

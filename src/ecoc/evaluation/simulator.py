@@ -21,9 +21,10 @@ from ecoc.watch import Watcher, unwatched
 Ints = NDArray[np.int64]
 FitOn = Literal["log", "test", "train"]
 
+LENGTH = 50  # events a simulator looks back
 _HELD_OUT = 0.1  # share of sequences, half to stop by, half to judge by
 _LEFT_OUT = 6  # each member is not shown one in so many sequences
-_TRUST = 5.0  # events of its own that weigh as much as all items' mean in an item's worth
+TRUST = 5.0  # events of its own that weigh as much as all items' mean in an item's worth
 _NONE = "none"
 _BINS = 10
 _ROWS = 1024
@@ -37,7 +38,7 @@ class SimulatorConfig:
     members: int = 3
     negatives: int = 0
     most_events: int = 200_000
-    length: int = 50
+    length: int = LENGTH
     seed: int = 0
     model: ResponseConfig = field(default_factory=ResponseConfig)
 
@@ -178,7 +179,7 @@ def _worth(episodes: Episodes, items: int, feedback: int) -> Tensor:
     mean = total.sum(0) / count.sum(0).clamp(min=1)
     # what never differs, such as a click's reward, is that exactly, whatever the rounding of a mean
     spread = torch.zeros(feedback, dtype=torch.float64).index_add_(0, given, (reward - mean[given]) ** 2)
-    shrunk = (total + _TRUST * mean) / (count + _TRUST)
+    shrunk = (total + TRUST * mean) / (count + TRUST)
     return torch.where(spread > 1e-9 * (1 + mean**2), shrunk, mean).float()
 
 

@@ -12,6 +12,7 @@ from ecoc.experiment.tables import (
     caveats,
     described,
     differences,
+    earned_by,
     number,
     rows_of,
     said,
@@ -53,7 +54,7 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
     """One table, and a figure a measure."""
     encoders = context.encoders(ENCODERS)
     rows = rows_of(context, results, ABLATED, encoders)
-    earned = _earned(context, results, encoders)
+    earned = earned_by(context, results, ABLATED, encoders)
     figures = [bars("ablation-ndcg20", "NDCG@20 without one part at a time", "NDCG@20", _bars(rows, "ndcg@20"))]
     if earned:
         values = [(row.group, row.title, number(earned.get((row.group, row.title), []))) for row in rows]
@@ -70,22 +71,6 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
         figures=[figure for figure in figures if figure is not None],
         caveats=caveats(context, cells(context), results, NOT_REINFORCEMENT),
     )
-
-
-def _earned(
-    context: Context, results: Mapping[str, Found], encoders: Sequence[str]
-) -> dict[tuple[str, str], list[float]]:
-    """True reward of each seed, by encoder and title."""
-    found: dict[tuple[str, str], list[float]] = {}
-    if context.market is None:
-        return found
-    for variant in ABLATED:
-        for encoder in encoders:
-            for seed in context.seeds:
-                one = results[context.truth_cell(variant, encoder, seed).name]
-                for title, view in one.facts.get("views", {}).items():
-                    found.setdefault((encoder, title), []).append(view["reward"])
-    return found
 
 
 def _bars(rows: Sequence[Row], metric: str) -> list[tuple[str, str, Number | None]]:

@@ -114,6 +114,13 @@ class Context:
         """The built-in world the data are from, if they are."""
         return open_market(self.data) if "world" in self.data.manifest.settings else None
 
+    @property
+    def known_market(self) -> Market:
+        """The built-in world the data must be from."""
+        if self.market is None:
+            raise InputError(f"{self.data.path}: no log of a built-in world, so its truth is not known")
+        return self.market
+
     def config(self, variant: Variant, encoder: str, seed: int) -> RunConfig:
         """What a run of this plan is trained with."""
         return settings(variant, encoder, self.data, steps=self.plan.steps, seed=seed, threads=self.threads)
@@ -166,7 +173,7 @@ class Context:
         return Cell(
             f"run/{spec.name}",
             lambda watch: self._judged(spec, watch),
-            lambda: self._depends(spec) | {"options": asdict(self.options)},
+            lambda: self.depends(spec) | {"options": asdict(self.options)},
             seconds=self._seconds(spec),
             rank=rank,
             method=variant.name,
@@ -192,7 +199,7 @@ class Context:
         return Cell(
             f"truth/{spec.name}",
             lambda watch: self._earned(spec, watch),
-            lambda: self._depends(spec) | {"users": TRUTH_USERS},
+            lambda: self.depends(spec) | {"users": TRUTH_USERS},
             seconds=_FIXED_SECONDS + (decisions * pace.case if pace else 0.0),
             stage=1,
             rank=rank,
@@ -232,7 +239,8 @@ class Context:
 
         return Cell(f"pace/{encoder}/{variant.name}", work, lambda: values, method=variant.name, encoder=encoder)
 
-    def _depends(self, spec: RunSpec) -> dict[str, Any]:
+    def depends(self, spec: RunSpec) -> dict[str, Any]:
+        """What the results of a run depend on, as JSON takes it."""
         values = spec.config.values()
         values["train"].pop("threads")
         return {"config": values, "views": dict(spec.variant.views)}
@@ -274,12 +282,10 @@ class Context:
         return {title: np.minimum(one.ranks, beyond) for title, one in judged.items()}
 
     def _earned(self, spec: RunSpec, watch: Watcher) -> tuple[dict[str, Any], Arrays]:
-        if self.market is None:
-            raise InputError(f"{self.data.path}: no log of a built-in world, so its truth is not known")
         facts: dict[str, Any] = {}
         arrays: dict[str, NDArray[Any]] = {}
         for title, model in self.views(spec, watch).items():
-            found = true_reward(model, self.market, TRUTH_USERS, seed=self.asked.seed)
+            found = true_reward(model, self.known_market, TRUTH_USERS, seed=self.asked.seed)
             facts[title] = {
                 "reward": found.reward,
                 "low": found.low,

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from ecoc.batch import History
-from ecoc.errors import InputError
 from ecoc.evaluation.fitting import Episodes
 from ecoc.evaluation.logged import Logged, Witness, best_items
 from ecoc.evaluation.simulator import SimulatorConfig, fit_members
@@ -20,14 +19,18 @@ from ecoc.experiment.variants import BASE, ECOC, VARIANTS
 from ecoc.model import Model
 from ecoc.report.document import Cell, Column, Number, Table
 from ecoc.watch import Watcher
-from ecoc.world import Market, evaluate
+from ecoc.world import evaluate
 from ecoc.world.market import FEEDBACK
 
 REPEATS = 40
 SHARES = (0.05, 0.1)
 _SESSIONS, _WARM, _TRUTH_USERS = 2000, 3, 6000
-_WEIGHING = 2  # version of what the estimators do; another one makes repeats anew
 _NEEDED = 4  # repeats that no budget takes away
+
+
+def encoder_of(context: Context) -> str:
+    """Estimators are judged with one encoder: the first asked for."""
+    return context.encoders(("sasrec",))[0]
 
 
 def coverage_cell(context: Context, depends: Mapping[str, Any], number: int) -> Work:
@@ -38,14 +41,14 @@ def coverage_cell(context: Context, depends: Mapping[str, Any], number: int) -> 
         return {"rows": _repeat(context, number, watch)}, {}
 
     return Work(
-        f"coverage/sasrec/{context.plan.steps}-steps/log-{number}",
+        f"coverage/{encoder_of(context)}/{context.plan.steps}-steps/log-{number}",
         work,
-        lambda: {**depends, "sessions": _SESSIONS, "shares": list(SHARES), "weighing": _WEIGHING},
+        lambda: {**depends, "sessions": _SESSIONS, "shares": list(SHARES)},
         seconds=15.0,
         stage=2,  # after what everyone looks at first
         rank=0 if number < _NEEDED else 2,
         method="coverage",
-        encoder="sasrec",
+        encoder=encoder_of(context),
         seed=number,
     )
 
@@ -54,7 +57,7 @@ def mixed_truth_cell(context: Context, depends: Mapping[str, Any]) -> Work:
     """What such sessions really earn."""
 
     def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
-        market, found = _market(context), {}
+        market, found = context.known_market, {}
         for number, (name, model) in enumerate(_models(context, watch).items()):
             watch("play in the world", number, 2)
             for share in SHARES:
@@ -63,32 +66,26 @@ def mixed_truth_cell(context: Context, depends: Mapping[str, Any]) -> Work:
         return found, {}
 
     return Work(
-        f"mixed/sasrec/{context.plan.steps}-steps",
+        f"mixed/{encoder_of(context)}/{context.plan.steps}-steps",
         work,
         lambda: {**depends, "shares": list(SHARES), "users": _TRUTH_USERS},
         seconds=40.0,
         stage=1,
         method="truth",
-        encoder="sasrec",
+        encoder=encoder_of(context),
     )
 
 
-def _market(context: Context) -> Market:
-    if context.market is None:
-        raise InputError(f"{context.data.path}: no log of a built-in world, so its truth is not known")
-    return context.market
-
-
 def _models(context: Context, watch: Watcher) -> dict[str, Model]:
-    seed = context.seeds[0]
+    encoder, seed = encoder_of(context), context.seeds[0]
     return {
-        BASE: context.model(context.run(VARIANTS[BASE], "sasrec", seed), watch),
-        "ecoc, w = 10": context.model(context.run(ECOC, "sasrec", seed), watch).by("blend", w=10.0),
+        BASE: context.model(context.run(VARIANTS[BASE], encoder, seed), watch),
+        "ecoc, w = 10": context.model(context.run(ECOC, encoder, seed), watch).by("blend", w=10.0),
     }
 
 
 def _repeat(context: Context, number: int, watch: Watcher) -> list[dict[str, Any]]:
-    market, models = _market(context), _models(context, watch)
+    market, models = context.known_market, _models(context, watch)
     log = sample_log(market, _SESSIONS, seed=number)
     place = acting(models[BASE], market)
     items, feedback = place.index[log.items].astype(np.int64), log.feedback.astype(np.int64) + 1

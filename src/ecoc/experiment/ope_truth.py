@@ -13,25 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from ecoc.errors import InputError
 from ecoc.evaluation.choose import WEIGHTS, choose_w
 from ecoc.evaluation.simulate import LOGGED, Play, controls, simulate
 from ecoc.evaluation.truth import acting, true_reward
 from ecoc.experiment.cells import Arrays, Found
 from ecoc.experiment.cells import Cell as Work
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.coverage import REPEATS, coverage_cell, coverage_table, mixed_truth_cell
+from ecoc.experiment.coverage import REPEATS, coverage_cell, coverage_table, encoder_of, mixed_truth_cell
 from ecoc.experiment.reward import simulate_seconds
 from ecoc.experiment.tables import caveats
 from ecoc.experiment.variants import BASE, ECOC, VARIANTS, Variant
 from ecoc.model import Model
 from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
 from ecoc.watch import Watcher
-from ecoc.world import POLICIES, Evaluation, Market, Observation, evaluate
+from ecoc.world import POLICIES, Evaluation, Observation, evaluate
 from ecoc.world.market import Ints
 from ecoc.world.policies import Policy, best_unseen
 
-ENCODER = "sasrec"
 SIZES = (20_000, 60_000, 200_000)
 _MYOPIC = ECOC.but("ecoc-gamma-0", changes={"gamma": 0.0})
 _SHUFFLED = ECOC.but("ecoc-shuffled", train={"shuffle_rewards": True})
@@ -46,8 +44,8 @@ _NAMES = {"snips": "SNIPS, one decision", "dr": "DR, one decision", "switch": "s
 
 def models_of(context: Context, watch: Watcher) -> dict[str, Model]:
     """Policies of many kinds from a handful of runs."""
-    seed = context.seeds[0]
-    run = {variant.name: context.model(context.run(variant, ENCODER, seed), watch) for variant in _VARIANTS}
+    encoder, seed = encoder_of(context), context.seeds[0]
+    run = {variant.name: context.model(context.run(variant, encoder, seed), watch) for variant in _VARIANTS}
     found = {name: run[name] for name in ("supervised", BASE, "prl")}
     found |= {f"ecoc, w = {w:g}": run["ecoc"].by("blend", w=w) for w in WEIGHTS if w}
     found["ecoc, rerank 20"] = run["ecoc"].by("rerank", m=20)
@@ -61,7 +59,7 @@ def cells(context: Context) -> list[Work]:
     """The runs, the truth, an estimate for each size, the choice of w, and repeats of the interval."""
     if context.market is None:
         return []
-    found = [context.run_cell(variant, ENCODER, context.seeds[0]) for variant in _VARIANTS]
+    found = [context.run_cell(variant, encoder_of(context), context.seeds[0]) for variant in _VARIANTS]
     found += [_truth(context), _choice(context), mixed_truth_cell(context, _depends(context))]
     found += [_estimate(context, size) for size in sizes(context)]
     found.append(_estimate(context, sizes(context)[-1], alone=True))
@@ -75,22 +73,14 @@ def sizes(context: Context) -> list[int]:
     return sorted({min(size, events) for size in SIZES})
 
 
-def _market(context: Context) -> Market:
-    if context.market is None:
-        raise InputError(f"{context.data.path}: ope-truth needs a built-in world, such as world:default")
-    return context.market
-
-
 def _depends(context: Context) -> dict[str, Any]:
-    values = [context.run(variant, ENCODER, context.seeds[0]).config.values() for variant in _VARIANTS]
-    for one in values:
-        one["train"].pop("threads")
-    return {"runs": values}
+    encoder, seed = encoder_of(context), context.seeds[0]
+    return {"runs": [context.depends(context.run(variant, encoder, seed)) for variant in _VARIANTS]}
 
 
 def _truth(context: Context) -> Work:
     def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
-        market, models = _market(context), models_of(context, watch)
+        market, models = context.known_market, models_of(context, watch)
         found: dict[str, Evaluation] = {LOGGED: evaluate(market, POLICIES["logged"](market), _TRUTH_USERS)}
         found["random"] = evaluate(market, POLICIES["random"](market), _TRUTH_USERS)
         index = acting(next(iter(models.values())), market).index
@@ -102,19 +92,19 @@ def _truth(context: Context) -> Work:
         return {"rewards": {name: [one.reward, one.low, one.high] for name, one in found.items()}}, {}
 
     return Work(
-        f"known/{ENCODER}/{context.plan.steps}-steps",
+        f"known/{encoder_of(context)}/{context.plan.steps}-steps",
         work,
         lambda: {**_depends(context), "users": _TRUTH_USERS},
         seconds=120.0,
         stage=1,
         method="truth",
-        encoder=ENCODER,
+        encoder=encoder_of(context),
     )
 
 
 def fixed_scores(context: Context) -> dict[str, NDArray[np.float32]]:
     """The controls that show everyone the same, by the dataset's indices; [V] each."""
-    found = controls(context.data, context.data.counts.items)
+    found = controls(context.data)
     return {one.name: one.score.numpy() for one in found if one.score is not None}
 
 
@@ -137,30 +127,30 @@ def _estimate(context: Context, size: int, *, alone: bool = False) -> Work:
         return simulate(models, context.data, settings=settings, cloned=False, progress=watch), {}
 
     return Work(
-        f"estimate/{ENCODER}/{context.plan.steps}-steps/{'test-alone' if alone else f'{size}-events'}",
+        f"estimate/{encoder_of(context)}/{context.plan.steps}-steps/{'test-alone' if alone else f'{size}-events'}",
         work,
         lambda: {**_depends(context), "settings": asdict(settings)},
         seconds=simulate_seconds(context, 18, settings.members),
         stage=1,
         rank=0 if size == sizes(context)[-1] and not alone else 1,
         method="estimate",
-        encoder=ENCODER,
+        encoder=encoder_of(context),
     )
 
 
 def _choice(context: Context) -> Work:
     def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
-        model = context.model(context.run(ECOC, ENCODER, context.seeds[0]), watch)
+        model = context.model(context.run(ECOC, encoder_of(context), context.seeds[0]), watch)
         return choose_w(model, context.data, save=False, progress=watch), {}
 
     return Work(
-        f"choice/{ENCODER}/{context.plan.steps}-steps",
+        f"choice/{encoder_of(context)}/{context.plan.steps}-steps",
         work,
         lambda: {**_depends(context), "settings": asdict(Play())},
         seconds=simulate_seconds(context, 8),
         stage=1,
         method="choose-w",
-        encoder=ENCODER,
+        encoder=encoder_of(context),
     )
 
 

@@ -1,10 +1,8 @@
 """`ecoc.reproduce`: an experiment from data to report, resumable cell by cell, within a budget of time if asked."""
 
 import os
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,8 @@ from ecoc.experiment.plan import PLANS, Plan, Plans, parse_budget
 from ecoc.experiment.variants import VARIANTS, preset_of, settings, variant_of
 from ecoc.folder import lock
 from ecoc.report.document import Document, Section, load_document, save_document
+from ecoc.report.made import made_with
+from ecoc.report.write import report
 from ecoc.training.start import open_windows
 from ecoc.watch import Watcher, unwatched
 from ecoc.world import parse_world
@@ -189,22 +189,11 @@ def _facts(context: Context, command: str) -> dict[str, str]:
         "data checksum": data.checksum,
         "data counts": f"{counts.interactions:,} events, {counts.sequences:,} sequences, {counts.items:,} items,"
         f" {counts.test_targets:,} test targets",
-        "machine": f"{_processor()}, {os.cpu_count()} cores, {context.threads} used",
-        "versions": f"ecoc {ecoc.__version__}, torch {torch.__version__}, Python {platform.python_version()}",
         "seeds": seeds,
         "training steps": f"{context.plan.steps:,}",
-        "date": datetime.now(UTC).date().isoformat(),
+        **made_with(context.threads),
     }
     return {name: text[:300] for name, text in {**facts, "command": command}.items() if text}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
 
 
 def _write(context: Context, section: Section, facts: Mapping[str, str], say: Say) -> Path:
@@ -230,10 +219,6 @@ def _write(context: Context, section: Section, facts: Mapping[str, str], say: Sa
 
 def _rendered(folder: Path, say: Say) -> Path | None:
     """The report as a page to look at."""
-    try:
-        from ecoc.report.write import report
-    except ModuleNotFoundError:
-        return None
     try:
         return Path(str(report([folder], folder / _HTML)["report"]))
     except ecoc.EcocError as error:

@@ -9,7 +9,7 @@ from ecoc.evaluation.simulate import Play, simulate
 from ecoc.experiment.cells import Arrays, Found
 from ecoc.experiment.cells import Cell as Work
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.tables import caveats, described
+from ecoc.experiment.tables import caveats, described, earned_by
 from ecoc.experiment.variants import BASE, ECOC, Variant, variant_of
 from ecoc.model import Model
 from ecoc.report.choice import choice_figure
@@ -101,12 +101,7 @@ def _weight(context: Context, encoder: str, seed: int) -> Work:
 
 
 def _configs(context: Context, chosen: Sequence[Variant], encoder: str, seed: int) -> list[dict[str, Any]]:
-    found = []
-    for variant in chosen:
-        values = context.run(variant, encoder, seed).config.values()
-        values["train"].pop("threads")
-        found.append({**values, "views": dict(variant.views)})
-    return found
+    return [context.depends(context.run(variant, encoder, seed)) for variant in chosen]
 
 
 def section(context: Context, results: Mapping[str, Found]) -> Section:
@@ -117,7 +112,7 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
         facts = [one.facts for one in done if one.is_done]
         if not facts:
             continue
-        earned = _earned(context, results, chosen, encoder)
+        earned = {title: values for (_, title), values in earned_by(context, results, chosen, [encoder]).items()}
         name, title = f"reward-{encoder}", f"Off-policy evaluation on {context.title}, {encoder}"
         tables.append(reward_table(facts, earned, name=name, title=title))
         figures += reward_figures(facts, name=name, title=f", {encoder}")
@@ -135,22 +130,6 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
         figures=figures,
         caveats=caveats(context, cells(context), results, *CAVEATS),
     )
-
-
-def _earned(
-    context: Context, results: Mapping[str, Found], chosen: Sequence[Variant], encoder: str
-) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    if context.market is None:
-        return found
-    for variant in chosen:
-        for seed in context.seeds:
-            one = results.get(context.truth_cell(variant, encoder, seed).name)
-            if one is None:
-                continue
-            for title, view in one.facts.get("views", {}).items():
-                found.setdefault(title, []).append(view["reward"])
-    return found
 
 
 REWARD = Experiment("reward", "Reward", cells, section)

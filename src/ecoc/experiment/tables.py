@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +105,20 @@ def differences(context: Context, rows: Sequence[Row], metric: str) -> dict[tupl
         (row.group, row.title): Difference(Number(value=float(value), low=float(low), high=float(high)), float(p))
         for row, value, low, high, p in columns
     }
+
+
+def earned_by(
+    context: Context, results: Mapping[str, Found], variants: Iterable[Variant], encoders: Sequence[str]
+) -> dict[tuple[str, str], list[float]]:
+    """True reward of each seed, by encoder and title; nothing where no truth is known."""
+    found: dict[tuple[str, str], list[float]] = {}
+    if context.market is None:
+        return found
+    for variant, encoder, seed in product(variants, encoders, context.seeds):
+        one = results.get(context.truth_cell(variant, encoder, seed).name)
+        for title, view in one.facts.get("views", {}).items() if one is not None else ():
+            found.setdefault((encoder, title), []).append(view["reward"])
+    return found
 
 
 def caveats(context: Context, cells: Iterable[Cell], results: Mapping[str, Found], *more: str) -> list[str]:

@@ -14,10 +14,10 @@ import ecoc
 from ecoc.batch import History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation import logged as module
 from ecoc.evaluation.estimators import SessionLog, sessions
 from ecoc.evaluation.logged import Logged, Witness, best_items, open_logged
 from ecoc.evaluation.response import ResponseConfig, ResponseModel
+from ecoc.evaluation.simulator import LENGTH as LOOKS_BACK
 from ecoc.evaluation.simulator import Simulator
 from ecoc.model import load
 from ecoc.policy import Policy
@@ -157,15 +157,15 @@ def test_sessions_are_the_test_events_in_order(data: Dataset, everything: Logged
     expected = [(past, number, step) for number, session in enumerate(whole) for step, past in enumerate(session)]
     assert len(expected) == len(everything.items) > 60
     assert len({len(session) for session in whole}) > 2, "sessions of several lengths"
-    assert max(len(past.items) for past, _, _ in expected) > module.LENGTH, "pasts longer than what is read"
+    assert max(len(past.items) for past, _, _ in expected) > LOOKS_BACK, "pasts longer than what is read"
     for row, (past, number, step) in enumerate(expected):
         assert (everything.session[row], everything.step[row]) == (number, step)
         assert (everything.items[row], everything.reward[row]) == (past.item, past.reward)
         assert everything.user[row] == data.users[past.sequence]
         count = int(everything.history.lengths[row])
-        assert everything.history.items[row, :count].tolist() == past.items[-module.LENGTH :]
+        assert everything.history.items[row, :count].tolist() == past.items[-LOOKS_BACK:]
         assert everything.history.feedback is not None
-        assert everything.history.feedback[row].tolist()[:count] == past.codes[-module.LENGTH :]
+        assert everything.history.feedback[row].tolist()[:count] == past.codes[-LOOKS_BACK:]
         assert [item for item in everything.before[row].tolist() if item != PAD] == past.items
 
 
@@ -255,7 +255,7 @@ def test_a_policy_that_reads_more_than_most_is_told_of_more(data: Dataset, pasts
 def slow_chances(simulator: Simulator, past: Past) -> list[Tensor]:
     """Of every item to be shown, by member."""
     with torch.no_grad():
-        history = past.history(module.LENGTH)
+        history = past.history(LOOKS_BACK)
         return [
             simulator.log_behaviour(k, model.after_history(history))[0].exp()
             for k, model in enumerate(simulator.members)
@@ -266,7 +266,7 @@ def slow_value(simulator: Simulator, past: Past, item: int) -> float:
     total = 0.0
     with torch.no_grad():
         for model in simulator.members:
-            logits = model.answers(model.after_history(past.history(module.LENGTH)), torch.tensor([item]))[0]
+            logits = model.answers(model.after_history(past.history(LOOKS_BACK)), torch.tensor([item]))[0]
             shares = torch.softmax(logits / simulator.temperature, -1)
             total += sum(
                 float(share) * float(worth) for share, worth in zip(shares, simulator.worth[item], strict=True)
@@ -355,7 +355,7 @@ def test_nothing_depends_on_how_many_decisions_are_read_at_a_time(
     witness: Witness, policies: dict[str, Policy], everything: Logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = best_items(policies["sasrec"], everything, exclude_seen=True)
-    monkeypatch.setattr(module, "_ROWS", 7)
+    monkeypatch.setattr("ecoc.evaluation.logged._ROWS", 7)
     assert (best_items(policies["sasrec"], everything, exclude_seen=True) == chosen).all()
     again = witness_of(witness.simulator, everything)
     assert again.chance == pytest.approx(witness.chance, rel=1e-5)

@@ -123,3 +123,9 @@ def test_items_it_does_not_know_are_refused(item: int) -> None:
     env.reset(seed=0)
     with pytest.raises(InputError, match="knows items 1 to 5"):
         env.step(np.int64(item))
+
+
+@pytest.mark.parametrize("member", [-1, 9])
+def test_a_member_that_is_not_there_is_said(member: int) -> None:
+    with pytest.raises(InputError, match=f"member {member}: the simulator has members 0 to"):
+        user(member=member)

@@ -196,7 +196,7 @@ def test_sessions_cut_short_change_no_interval_of_what_a_step_counts(made: Path,
 
 def test_controls_show_what_is_popular_and_what_pays(made: Path) -> None:
     data = ecoc.open_data(made / "data")
-    named = {one.name: one for one in controls(data, data.counts.items)}
+    named = {one.name: one for one in controls(data)}
     count, total = np.zeros(data.counts.items + 1), np.zeros(data.counts.items + 1)
     rewards = []
     for sequence in range(len(data)):

@@ -6,7 +6,7 @@ from sample import sample_document
 from test_curves import make_run
 from typer.testing import CliRunner
 
-from ecoc.cli import judge_report
+from ecoc.cli import report as report_command
 from ecoc.cli.app import app
 from ecoc.errors import ArtifactError, InputError, ResourceError
 from ecoc.report import document as documents
@@ -126,7 +126,7 @@ def test_a_place_that_cannot_be_is_refused(sample: Path) -> None:
 
 
 def test_the_command_prints_where_the_page_is(sample: Path) -> None:
-    assert judge_report.__doc__, "importing it brings the command"
+    assert report_command.__doc__, "importing it brings the command"
     runner = CliRunner()
     done = runner.invoke(app, ["report", str(sample), "-o", str(sample / "p.html"), "--title", "T"])
     assert done.exit_code == 0

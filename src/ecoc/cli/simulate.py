@@ -47,7 +47,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
         int | None,
         typer.Option(min=0, help="Items at random that stand for what users ignored.", show_default="as the log needs"),
     ] = None,
-    fit_on: Annotated[str, typer.Option(help="What the simulators are fitted on: log, test or train.")] = "log",
+    fit_on: Annotated[
+        str | None,
+        typer.Option(help="What the simulators are fitted on: log, test or train.", show_default="log"),
+    ] = None,
     seed: Seed = None,
     threads: Threads = None,
     json_: Json = False,
@@ -60,9 +63,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
     from ecoc.pages import simulate_page
 
     use_threads(threads)
-    settings = Play(users, horizon, warm, members, penalty, mix, exclude_seen, negatives, fit_on, seed or 0)  # type: ignore[arg-type] # checked by Play
+    settings = Play(users, horizon, warm, members, penalty, mix, exclude_seen, negatives, fit_on or "log", seed or 0)  # type: ignore[arg-type] # checked by Play
     if choose_w and (rank_by, w, m) != (None, None, None):
         raise InputError("--choose-w chooses how runs act; leave out --rank-by, -w and -m")
+    if choose_w and fit_on not in (None, "train"):
+        raise InputError("--choose-w must not see the test split, so it fits simulators on train; leave out --fit-on")
     with progress(quiet) as watch:
         if choose_w:
             _choose(runs, data, settings, watch, json_)
@@ -73,8 +78,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
 
 
 def _choose(runs: list[Path], data: Path | None, settings: Any, watch: Any, json_: bool) -> None:
-    """Choose for every run; beside each run's file lies the drawing."""
-    from ecoc.evaluation.choose import choose_w
+    """Choose for every run, and only then write any; beside each run's file lies the drawing."""
+    from ecoc.evaluation.choose import choose_w, save_choice
+    from ecoc.model import load
     from ecoc.pages import choose_page
     from ecoc.report.chart import draw
     from ecoc.report.choice import choice_figure
@@ -82,8 +88,11 @@ def _choose(runs: list[Path], data: Path | None, settings: Any, watch: Any, json
 
     found = []
     for run in runs:
-        facts = choose_w(run, data, settings=settings, progress=watch)
-        picture = run / "acting.svg"
-        write_whole(picture, [draw(choice_figure(facts)).encode()])
-        found.append({**facts, "picture": str(picture)})
-    answer({"runs": found}, "\n\n".join(choose_page(facts) for facts in found), json_)
+        model = load(run)
+        facts = choose_w(model, data, settings=settings, save=False, progress=watch)
+        found.append((model.run, {**facts, "picture": str(run / "acting.svg")}))
+    for run_folder, facts in found:
+        save_choice(run_folder, facts)
+        write_whole(Path(facts["picture"]), [draw(choice_figure(facts)).encode()])
+    chosen = [facts for _, facts in found]
+    answer({"runs": chosen}, "\n\n".join(choose_page(facts) for facts in chosen), json_)
