@@ -201,6 +201,7 @@ def test_two_calls_on_one_folder_do_not_mix(work: Work) -> None:
     job = work.forks.start(*work.words(), before=COMMAND)
     while not job.is_over() and not any(work.out.glob("cells/**/*.json")):
         time.sleep(0.01)
+    job.send(signal.SIGSTOP)  # so that it is still at work when the second comes
     second = work.run()
     assert second.code == 2, second.stderr
     assert f"process {job.pid} is writing it now" in second.stderr
