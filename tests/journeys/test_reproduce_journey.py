@@ -83,6 +83,10 @@ def test_the_report_tells_data_machine_versions_and_command(folder: Path, imitat
     assert document.facts["command"].startswith("ecoc reproduce imitation market -o out")
     (section,) = document.sections
     assert section.commands == [document.facts["command"]]
+    rows = next(table["rows"] for table in imitated["tables"] if table["id"] == "imitation-ndcg")
+    best = max(rows[:3], key=lambda row: float(row[2]["value"]))
+    (told,) = document.summary
+    assert told.startswith(f"Imitation, sasrec: {best[0]} ranks best, NDCG@10 {best[2]['value']:.4f}; ")
     assert any("no evidence for reinforcement learning" in text for text in section.caveats)
     assert Path(folder / imitated["report"]).is_file()
 

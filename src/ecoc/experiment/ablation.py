@@ -62,6 +62,7 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
     return Section(
         id="ablation",
         title="Ablation: what each part of ECoC contributes",
+        findings=[text for encoder in encoders if (text := _finding(encoder, rows))],
         text=[
             described(context),
             "ecoc-paper has the paper's losses and weights. Expected from the paper: no L_BC is far worse, no L_REG"
@@ -71,6 +72,17 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
         figures=[figure for figure in figures if figure is not None],
         caveats=caveats(context, cells(context), results, NOT_REINFORCEMENT),
     )
+
+
+def _finding(encoder: str, rows: Sequence[Row]) -> str:
+    """What leaving out each of the paper's losses does."""
+    found = {row.variant: number(row.means("ndcg@20")) for row in rows if row.group == encoder}
+    values = {name: one.value for name, one in found.items() if one is not None}
+    what = {variant.name: text for variant, text in _WHAT}
+    left_out = [f"{what[name]} {values[name]:.4f}" for name in values if name.startswith(f"{PAPER.name}-")]
+    if PAPER.name not in values or not left_out:
+        return ""
+    return f"Ablation, {encoder}: the paper's setting has NDCG@20 {values[PAPER.name]:.4f}; {'; '.join(left_out)}."
 
 
 def _bars(rows: Sequence[Row], metric: str) -> list[tuple[str, str, Number | None]]:

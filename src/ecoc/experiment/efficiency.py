@@ -112,6 +112,7 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
     return Section(
         id="efficiency",
         title="Efficiency: what training costs",
+        findings=_findings(results),
         text=[
             "Processor seconds of training steps alone, one thread, the median of three stretches after a warm-up, each"
             " measurement in a process of its own. All methods of an encoder learn from the same windows, all positions"
@@ -127,6 +128,22 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
             "Seconds are of this machine; ratios within one table are what can be compared with the paper, which timed"
             " one sample per prefix on a GPU.",
         ),
+    )
+
+
+def _findings(results: Mapping[str, Found]) -> list[str]:
+    """How a step grows with the catalogue."""
+    told = []
+    for name in GROWING:
+        found = {items: results.get(f"growth/{name}/{items}-items") for items in CATALOGUES}
+        taken = {items: one.facts["cpu"] for items, one in found.items() if one is not None and "cpu" in one.facts}
+        if len(taken) > 1:
+            least, most = min(taken), max(taken)
+            told.append(f"{name} {taken[most] / taken[least]:.1f} times from {least:,} to {most:,} items")
+    return (
+        [f"Efficiency: how much longer a training step takes as the catalogue grows: {', '.join(told)}."]
+        if told
+        else []
     )
 
 

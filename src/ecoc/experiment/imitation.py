@@ -19,7 +19,7 @@ from ecoc.experiment.tables import (
     rows_of,
     said,
 )
-from ecoc.experiment.variants import BASE, VARIANTS, Variant, preset_of, variant_of
+from ecoc.experiment.variants import BASE, ECOC, VARIANTS, Variant, preset_of, variant_of
 from ecoc.report.document import Cell, Column, Number, Section, Table
 
 ENCODERS = ("nextitnet", "sasrec", "srgnn")
@@ -54,6 +54,7 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
     return Section(
         id="imitation",
         title="Imitation: ranking what users did next",
+        findings=[text for encoder in encoders if (text := _finding(encoder, rows))],
         text=[
             described(context),
             f"Numbers are means over seeds ± their standard deviation, the best of each encoder in bold. Δ is the"
@@ -66,6 +67,17 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
         figures=[figure] if figure else [],
         caveats=caveats(context, cells(context), results, NOT_REINFORCEMENT),
     )
+
+
+def _finding(encoder: str, rows: Sequence[Row]) -> str:
+    """Who ranks best with an encoder, and where ECoC stands."""
+    found = {row.title: number(row.means("ndcg@10")) for row in rows if row.group == encoder}
+    values = {title: one.value for title, one in found.items() if one is not None}
+    if not values:
+        return ""
+    best = max(values, key=lambda title: values[title])
+    others = [f"{title} {values[title]:.4f}" for title in (BASE, *ECOC.views) if title in values and title != best]
+    return f"Imitation, {encoder}: {best} ranks best, NDCG@10 {values[best]:.4f}" + "; ".join(["", *others]) + "."
 
 
 def _family(context: Context, rows: Sequence[Row], family: str) -> Table:

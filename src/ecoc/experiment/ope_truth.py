@@ -178,6 +178,7 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
     return Section(
         id="ope-truth",
         title="Off-policy evaluation against the known truth",
+        findings=_findings(truth, whole),
         text=[
             f"Every policy was played by {_TRUTH_USERS:,} users of the world the log is from: that is the truth. Each"
             " estimator saw the log alone. Ratios are to the log's own policy.",
@@ -196,6 +197,18 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
             " figures of these seeds are not a test of it.",
         ),
     )
+
+
+def _findings(truth: Mapping[str, Sequence[float]], whole: Mapping[str, Any]) -> list[str]:
+    """How well the headline and the paper's ratio rank the policies."""
+    if not truth or not whole:
+        return []
+    true, ratios = _true_ratios(truth), _ratios(whole)
+    headline, one_step = (rank_correlation(true, ratios[name]) for name in (_HEADLINE, _ONE_STEP))
+    return [
+        f"Off-policy evaluation: the headline ranks {len(true)} policies with a rank correlation of {headline:+.2f} to"
+        f" what they really earn, the paper's one-step ratio with {one_step:+.2f}."
+    ]
 
 
 def _facts(results: Mapping[str, Found], cell: Work) -> dict[str, Any]:

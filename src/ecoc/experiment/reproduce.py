@@ -206,12 +206,14 @@ def _write(context: Context, section: Section, facts: Mapping[str, str], say: Sa
     others = {one.id: one for one in document.sections} if is_same else {}
     sections = {**others, section.id: section}
     order = [*EXPERIMENTS, *sections]
+    ordered = sorted(sections.values(), key=lambda one: order.index(one.id))
     page = save_document(
         context.out,
         Document(
             title=f"ecoc: the paper's experiments on {context.title}"[:300],
+            summary=[text for one in ordered for text in one.findings],
             facts=dict(facts),
-            sections=sorted(sections.values(), key=lambda one: order.index(one.id)),
+            sections=ordered,
         ),
     )
     return _rendered(context.out, say) or page

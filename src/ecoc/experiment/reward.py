@@ -14,7 +14,7 @@ from ecoc.experiment.variants import BASE, ECOC, Variant, variant_of
 from ecoc.model import Model
 from ecoc.report.choice import choice_figure
 from ecoc.report.document import Figure, Section, Table
-from ecoc.report.reward import CAVEATS, explained, reward_figures, reward_table
+from ecoc.report.reward import CAVEATS, explained, reward_figures, reward_finding, reward_table
 from ecoc.watch import Watcher
 
 ENCODERS = ("sasrec",)
@@ -107,6 +107,7 @@ def _configs(context: Context, chosen: Sequence[Variant], encoder: str, seed: in
 def section(context: Context, results: Mapping[str, Found]) -> Section:
     """A table and bars for each encoder, the choice of the weight."""
     chosen, tables, figures, text = variants(context), list[Table](), list[Figure](), [described(context)]
+    findings = []
     for encoder in context.encoders(ENCODERS):
         done = [results[_simulated(context, chosen, encoder, seed, rank=0).name] for seed in context.seeds]
         facts = [one.facts for one in done if one.is_done]
@@ -116,6 +117,7 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
         name, title = f"reward-{encoder}", f"Off-policy evaluation on {context.title}, {encoder}"
         tables.append(reward_table(facts, earned, name=name, title=title))
         figures += reward_figures(facts, name=name, title=f", {encoder}")
+        findings.append(reward_finding(facts, f"Reward, {encoder}"))
         text += explained(facts[0])
         weight = results.get(_weight(context, encoder, context.seeds[0]).name) if ECOC in chosen else None
         if weight is not None and weight.is_done:
@@ -125,6 +127,7 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
     return Section(
         id="reward",
         title="Reward: what policies would earn",
+        findings=findings,
         text=list(dict.fromkeys(text)),
         tables=tables,
         figures=figures,

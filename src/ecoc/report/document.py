@@ -107,6 +107,7 @@ class Section(Config):
 
     id: Name
     title: Name
+    findings: list[Text] = Field(default_factory=list, max_length=200, description="what it comes to, a sentence each")
     text: list[Text] = Field(default_factory=list, max_length=200)
     tables: list[Table] = Field(default_factory=list, max_length=200)
     figures: list[Figure] = Field(default_factory=list, max_length=200)

@@ -71,6 +71,18 @@ def reward_table(facts: Sequence[Facts], earned: Mapping[str, Sequence[float]], 
     return Table(id=name, title=title, columns=columns, rows=body, note=note[:_LONGEST])
 
 
+def reward_finding(facts: Sequence[Facts], title: str) -> str:
+    """What the roll-outs say of the learned policies, the best that can be trusted first."""
+    learned = {name: rows for name, rows in _by_policy(facts).items() if rows[0]["kind"] == "run"}
+    trusted = [name for name, rows in learned.items() if not any(row["reasons"] for row in rows)]
+    if not trusted:
+        return f"{title}: no figure of a learned policy can be trusted."
+    ratio = {name: _ratio(learned[name]).value for name in trusted}
+    first, *others = sorted(ratio, key=lambda name: -ratio[name])
+    told = "".join(f"; {name} {ratio[name]:.2f}" for name in others[:3])
+    return f"{title}: {first} earns {ratio[first]:.2f} times what the log's policy earns, by roll-outs{told}."
+
+
 def reward_figures(facts: Sequence[Facts], *, name: str, title: str) -> list[Figure]:
     """Bars of the roll-out and of the paper's ratio, with the log as a line at 1."""
     rows = {policy: found for policy, found in _by_policy(facts).items() if policy != LOGGED}

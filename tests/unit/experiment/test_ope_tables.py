@@ -5,11 +5,20 @@ from typing import Any
 import pytest
 
 from ecoc.experiment.coverage import coverage_table
-from ecoc.experiment.ope_truth import _by_size, _estimators, _policies, _ratios, _regret, _scatter, rank_correlation
+from ecoc.experiment.ope_truth import (
+    _by_size,
+    _estimators,
+    _findings,
+    _policies,
+    _ratios,
+    _regret,
+    _scatter,
+    rank_correlation,
+)
 from ecoc.report.chart import draw, is_empty
 from ecoc.report.choice import choice_figure
 from ecoc.report.document import Number, Table
-from ecoc.report.reward import explained, reward_figures, reward_table
+from ecoc.report.reward import explained, reward_figures, reward_finding, reward_table
 
 TRUTH = {"logged": [0.5, 0.4, 0.6], "good": [1.0, 0.9, 1.1], "fair": [0.6, 0.5, 0.7], "poor": [0.2, 0.1, 0.3]}
 
@@ -21,6 +30,7 @@ class Titled:
 def policy(name: str, ratio: float, one_step: float, **more: Any) -> dict[str, Any]:
     return {
         "name": name,
+        "kind": "control" if name == "logged" else "run",
         "reward": ratio / 2,
         "ratio": ratio,
         "low": ratio - 0.1,
@@ -136,3 +146,19 @@ def test_the_table_of_rewards_joins_seeds_and_says_what_is_not_trusted() -> None
     figures = reward_figures(facts, name="reward", title="")
     assert all(figure.y.line == 1.0 and "logged" not in figure.x.names for figure in figures)
     assert "log-loss 0.5000" in " ".join(explained(facts[0]))
+
+
+def test_findings_name_what_can_be_trusted_and_how_well_estimators_rank() -> None:
+    found = reward_finding([simulated()], "Reward, sasrec")
+    assert found == "Reward, sasrec: good earns 2.20 times what the log's policy earns, by roll-outs; fair 1.30."
+    one_trusted = [simulated(), simulated()]
+    one_trusted[1]["policies"][1]["reasons"] = ["never seen"]
+    assert reward_finding(one_trusted, "Reward").startswith("Reward: fair earns 1.30 times"), "in doubt with one seed"
+    nothing = simulated()
+    for row in nothing["policies"]:
+        row["reasons"] = ["never seen"]
+    assert reward_finding([nothing], "Reward") == "Reward: no figure of a learned policy can be trusted."
+    (told,) = _findings(TRUTH, simulated())
+    assert "ranks 3 policies with a rank correlation of +1.00" in told
+    assert told.endswith("one-step ratio with -1.00.")
+    assert _findings(TRUTH, {}) == _findings({}, simulated()) == []
