@@ -63,15 +63,18 @@ def write_log() -> Callable[..., Path]:
     return write
 
 
-@pytest.fixture(autouse=True, scope="module")
-def equations_on_one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
     """Sums then have one order."""
-    if "equations" not in request.path.parts:
-        yield
-        return
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def equations_on_one_thread(request: pytest.FixtureRequest) -> None:
+    if "equations" in request.path.parts:
+        request.getfixturevalue("one_thread")

@@ -1,9 +1,8 @@
-"""Model: outside ids in, lists of outside ids out, checked against scoring everything by hand."""
+"""Model: lists of outside ids, checked against scoring everything by hand, and that asking changes nothing."""
 
-import csv
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from model_case import ITEMS, LENGTH, NAMES, VECTORS, folder_of_runs, loaded, parts, some_histories
 
 import ecoc
 from ecoc.batch import History
@@ -20,54 +20,12 @@ from ecoc.methods import untrained
 from ecoc.model import Event, Model, load
 from ecoc.pages import recommended
 
-LENGTH = 6
-ODD = ["17", "a:b", "x:buy", "two words", "naïve", "i0:view"]
-ITEMS = [f"i{k}" for k in range(24)] + ODD
-FEEDBACK = ["view", "cart", "buy"]
-NAMES = ("sasrec", "srgnn", "popular", "recent", "markov")
-VECTORS = ("sasrec", "srgnn")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared dataset and a run of every kind."""
-    path = tmp_path_factory.mktemp("models")
-    rng = np.random.default_rng(3)
-    chosen = np.concatenate([np.arange(len(ITEMS)), rng.zipf(1.4, 700) % len(ITEMS)])  # every item before the split
-    with (path / "log.csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["user", "item", "ts", "event"])
-        for time, item in enumerate(chosen.tolist()):
-            writer.writerow([f"u{rng.integers(40)}", ITEMS[item], 1_600_000_000 + time, FEEDBACK[rng.integers(3)]])
-    with (path / "items.csv").open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([["item", "title"], *([item, f"The {item}"] for item in ITEMS[1:])])
-    data = ecoc.prepare(
-        path / "log.csv",
-        path / "data",
-        user="user",
-        item="item",
-        time="ts",
-        feedback="event",
-        reward={"view": 1, "cart": 2, "buy": 3},
-        items=str(path / "items.csv"),
-        threads=1,
-    )
-    assert data.counts.items == len(ITEMS)
-    train = {"max_steps": 12, "threads": 1}
-    for name in VECTORS:
-        encoder = {"dim": 8, "length": LENGTH, "feedback": True}
-        ecoc.train(data, path / name, encoder=name, settings={"encoder": encoder, "train": train})
-    for name in ("popular", "recent", "markov"):
-        ecoc.train(data, path / name, method=name, settings={"encoder": {"length": LENGTH}, "train": train})
-    return path
+    return folder_of_runs(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +35,7 @@ def data(folder: Path) -> Dataset:
 
 @pytest.fixture(scope="module")
 def models(folder: Path) -> dict[str, Model]:
-    return {name: load(folder / name) for name in NAMES}
+    return loaded(folder)
 
 
 @pytest.fixture(params=NAMES)
@@ -88,10 +46,6 @@ def model(request: pytest.FixtureRequest, models: dict[str, Model]) -> Model:
 @pytest.fixture
 def sasrec(models: dict[str, Model]) -> Model:
     return models["sasrec"]
-
-
-def parts(event: Event) -> tuple[str, str | None]:
-    return event if isinstance(event, tuple) else (event, None)
 
 
 def known(model: Model, history: Sequence[Event]) -> list[tuple[int, int]]:
@@ -120,20 +74,6 @@ def slow(
     left = [i for i in range(len(names)) if names[i] not in banned and (only is None or names[i] in only)]
     left.sort(key=lambda i: (-values[i], i))
     return [names[i] for i in left[:k]], [values[i] for i in left[:k]]
-
-
-def some_histories(count: int, seed: int = 0) -> list[list[Event]]:
-    """Histories of 0 to 3 * LENGTH events: known and unknown items, with and without feedback, repeats."""
-    rng = random.Random(seed)
-    result: list[list[Event]] = [[], ["nowhere"], ["nowhere", "gone", "nowhere"], list(ITEMS), [*ITEMS, *ITEMS]]
-    while len(result) < count:
-        history: list[Event] = []
-        for _ in range(rng.randrange(3 * LENGTH)):
-            item = rng.choice([*ITEMS, "nowhere", "gone"])
-            history.append((item, rng.choice(FEEDBACK)) if rng.random() < 0.5 else item)
-        result.append(history)
-    rng.shuffle(result)
-    return result
 
 
 def test_a_batch_answers_as_its_histories_one_by_one(model: Model) -> None:
@@ -272,98 +212,6 @@ def test_no_histories_no_lists(model: Model) -> None:
     assert (found.items, found.scores, found.unknown) == ([], [], [])
 
 
-def test_histories_may_be_any_iterables(sasrec: Model) -> None:
-    expected = sasrec.recommend([["i1", "i2"]]).items
-    assert sasrec.recommend(iter([("i1", "i2", "zz")])).items == expected
-    assert sasrec.recommend([np.array(["i1", "i2"])]).items == expected  # type: ignore[list-item]
-    assert sasrec.recommend([("i1", "i2")]).items == expected  # a tuple as a history is no pair
-
-
-def test_numbers_stand_for_ids_of_the_same_text(sasrec: Model) -> None:
-    expected = sasrec.recommend([["17", "99"]], exclude=["17"])
-    for history in ([17, 99], np.array([17, 99]), [(17, None), 99]):
-        found = sasrec.recommend([history], exclude=[17])  # type: ignore[list-item]
-        assert found.items == expected.items
-        assert found.unknown == [["99"]]
-    assert sasrec.similar([17], k=3).items == sasrec.similar(["17"], k=3).items  # type: ignore[list-item]
-
-
-def test_feedback_of_a_history_counts(sasrec: Model) -> None:
-    events: list[Any] = ["i3", ("i3", "buy"), ("i3", "view"), ("i3", None)]
-    plain, bought, viewed, none = (sasrec.recommend([[event]], k=5).scores[0] for event in events)
-    assert plain == none
-    assert bought != pytest.approx(viewed, rel=1e-6)
-    assert bought != pytest.approx(plain, rel=1e-6)
-    pair = ["i3", "buy"]  # as JSON has it
-    assert sasrec.recommend([[pair]], k=5).scores[0] == pytest.approx(bought)  # type: ignore[list-item]
-
-
-def test_methods_without_feedback_take_pairs_too(models: dict[str, Model]) -> None:
-    for name in ("popular", "recent", "markov"):
-        assert models[name].recommend([[("i3", "buy")]]).items == models[name].recommend([["i3"]]).items
-
-
-@pytest.mark.parametrize("given", ["bying", "Buy", "", "view ", 3, True, 1.5, ["buy"], {"buy": 1}])
-def test_unknown_feedback_is_an_input_error_with_a_hint(sasrec: Model, given: Any) -> None:
-    with pytest.raises(InputError, match=r"feedback .*; (did you mean '|there is: )"):
-        sasrec.recommend([["i1"], [("i3", given)]])
-
-
-WRONG: dict[str, Callable[[Model], Any]] = {
-    "plain text": lambda model: model.recommend("i1"),
-    "plain text as a history": lambda model: model.recommend(["i1", "i2"]),
-    "plain text beside a list": lambda model: model.recommend([["i1"], "i2"]),
-    "bytes as a history": lambda model: model.recommend([b"i1"]),  # type: ignore[list-item]
-    "no histories": lambda model: model.recommend(None),  # type: ignore[arg-type]
-    "None as a history": lambda model: model.recommend([["i1"], None]),  # type: ignore[list-item]
-    "a number for histories": lambda model: model.recommend(5),  # type: ignore[arg-type]
-    "a number as a history": lambda model: model.recommend([5]),  # type: ignore[list-item]
-    "None as an item": lambda model: model.recommend([[None]]),  # type: ignore[list-item]
-    "bool as an item": lambda model: model.recommend([[True]]),  # type: ignore[list-item]
-    "numpy bool as an item": lambda model: model.recommend([[np.True_]]),  # type: ignore[list-item]
-    "float as an item": lambda model: model.recommend([[1.0]]),  # type: ignore[list-item]
-    "NaN as an item": lambda model: model.recommend([[float("nan")]]),  # type: ignore[list-item]
-    "bytes as an item": lambda model: model.recommend([[b"i1"]]),  # type: ignore[list-item]
-    "a triple": lambda model: model.recommend([[("i1", "buy", 3)]]),  # type: ignore[list-item]
-    "an empty event": lambda model: model.recommend([[()]]),  # type: ignore[list-item]
-    "a mapping as an event": lambda model: model.recommend([[{"item": "i1"}]]),  # type: ignore[list-item]
-    "bool in a pair": lambda model: model.recommend([[(True, "buy")]]),  # type: ignore[list-item]
-    "k = 0": lambda model: model.recommend([["i1"]], k=0),
-    "k below 0": lambda model: model.recommend([["i1"]], k=-1),
-    "k = True": lambda model: model.recommend([["i1"]], k=True),
-    "k as text": lambda model: model.recommend([["i1"]], k="3"),  # type: ignore[arg-type]
-    "k as float": lambda model: model.recommend([["i1"]], k=3.0),  # type: ignore[arg-type]
-    "k = None": lambda model: model.recommend([["i1"]], k=None),  # type: ignore[arg-type]
-    "k = 0 and no histories": lambda model: model.recommend([], k=0),
-    "plain text to exclude": lambda model: model.recommend([["i1"]], exclude="i1"),
-    "plain text as only": lambda model: model.recommend([["i1"]], only="i1"),
-    "None to exclude": lambda model: model.recommend([["i1"]], exclude=None),  # type: ignore[arg-type]
-    "a number as only": lambda model: model.recommend([["i1"]], only=5),  # type: ignore[arg-type]
-    "a list in exclude": lambda model: model.recommend([["i1"]], exclude=[["i1"]]),  # type: ignore[list-item]
-    "bool in only": lambda model: model.recommend([["i1"]], only=[True]),  # type: ignore[list-item]
-    "similar to plain text": lambda model: model.similar("i1"),
-    "similar to None": lambda model: model.similar(None),  # type: ignore[arg-type]
-    "similar to [None]": lambda model: model.similar([None]),  # type: ignore[list-item]
-    "similar to a pair": lambda model: model.similar([("i1", "buy")]),  # type: ignore[list-item]
-    "similar, k = 0": lambda model: model.similar(["i1"], k=0),
-    "similar, k = True": lambda model: model.similar(["i1"], k=True),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_argument_is_an_input_error(sasrec: Model, wrong: str) -> None:
-    with pytest.raises(InputError):
-        WRONG[wrong](sasrec)
-
-
-@pytest.mark.parametrize("item", ["", " ", "\0", "i1 ", "I1", "i" * 100_000, "0", "-1", "\ud800", "PAD"])
-def test_any_text_may_be_an_id_that_is_not_known(sasrec: Model, item: str) -> None:
-    found = sasrec.recommend([[item, "i1"]], k=3, exclude=[item])
-    assert found.unknown == [[item]]
-    assert found.items == sasrec.recommend([["i1"]], k=3).items
-    assert sasrec.similar([item]).unknown == [[item]]
-
-
 @pytest.mark.parametrize("name", VECTORS)
 def test_similar_is_the_cosine_order(models: dict[str, Model], name: str) -> None:
     model = models[name]
@@ -396,47 +244,6 @@ def test_similar_needs_vectors(models: dict[str, Model]) -> None:
     for name in ("popular", "recent", "markov"):
         with pytest.raises(InputError, match="no item vectors"):
             models[name].similar(["i1"])
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", []),
-        (" , ,, ", []),
-        ("i1", ["i1"]),
-        ("i1,i2:buy", ["i1", ("i2", "buy")]),
-        (" i1 ,\ti2:buy ", ["i1", ("i2", "buy")]),
-        ("two words", ["two words"]),
-        ("two words:cart", [("two words", "cart")]),
-        ("a:b", ["a:b"]),
-        ("a:b:buy", [("a:b", "buy")]),
-        ("x:buy", ["x:buy"]),  # an item's whole id
-        ("x:buy:buy", [("x:buy", "buy")]),
-        ("i0:view", ["i0:view"]),  # an item's id, although i0 is one too
-        ("i1:sold", ["i1:sold"]),  # no feedback of that name
-        ("i1:", ["i1:"]),
-        (":buy", [":buy"]),
-        ("i1:Buy", ["i1:Buy"]),
-        ("zz:buy", [("zz", "buy")]),
-        ("i1,i1", ["i1", "i1"]),
-        ("17", ["17"]),
-    ],
-)
-def test_a_history_in_words(sasrec: Model, text: str, expected: list[Event]) -> None:
-    assert sasrec.parse_history(text) == expected
-    sasrec.recommend([sasrec.parse_history(text)], k=1)
-
-
-def test_parsing_gives_back_what_was_written(sasrec: Model) -> None:
-    for history in some_histories(30, seed=9):
-        words = [item if given is None else f"{item}:{given}" for item, given in map(parts, history)]
-        expected = [
-            event for event, word in zip(history, words, strict=True) if isinstance(event, str) or word not in ITEMS
-        ]
-        words = [
-            word for event, word in zip(history, words, strict=True) if isinstance(event, str) or word not in ITEMS
-        ]
-        assert sasrec.parse_history(",".join(words)) == expected
 
 
 def test_titles_stand_beside_items(sasrec: Model) -> None:

@@ -1,0 +1,253 @@
+"""`ecoc simulate`: what it answers, what it refuses, what its page says."""
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from simulate_case import SMALL, hasty, played, rows, simulated_runs
+
+import ecoc
+from ecoc.cli.app import answer
+from ecoc.errors import InputError
+from ecoc.evaluation import simulate as simulate_module
+from ecoc.evaluation.choose import choose_w
+from ecoc.evaluation.simulate import Play, Stage, controls, simulate, views
+from ecoc.model import Model, load
+from ecoc.pages import simulate_page
+
+CONTROLS = ["logged", "random", "popular", "best item"]
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_steps() -> Iterator[None]:
+    with hasty():
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return simulated_runs(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="module")
+def facts(made: Path) -> dict[str, Any]:
+    return simulate([made / "supervised", made / "ecoc"], settings=SMALL)
+
+
+@pytest.fixture(scope="module")
+def stage(made: Path) -> Stage:
+    return Stage.open(ecoc.open_data(made / "data"), SMALL, "test")
+
+
+def test_the_answer_keeps_its_keys(facts: dict[str, Any]) -> None:
+    assert {"log_loss", "calibration_error", "reward_error"} <= set(facts["simulator"])
+    for row in facts["policies"]:
+        assert {"name", "reward", "ratio", "low", "high", "reasons", "trusted", "one_step"} <= set(row)
+        assert row["trusted"] == (not row["reasons"])
+        assert row["low"] <= row["high"]
+        assert set(row["one_step"]) == {"conditional"}, "a log with ignored items needs no negatives"
+    for row in facts["estimators"]:
+        assert {"policy", "estimator", "value", "low", "high", "ess"} <= set(row)
+    assert facts["starts"] <= SMALL.users
+    assert 1 <= facts["steps"] <= SMALL.horizon
+
+
+def test_the_answer_is_json_as_everyone_reads_it(facts: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    answer(facts, "", as_json=True)
+    assert json.loads(capsys.readouterr().out, parse_constant=refuse)["decisions"] == facts["decisions"]
+
+
+def test_the_log_is_one_and_controls_stand_beside_every_run(facts: dict[str, Any]) -> None:
+    found = rows(facts)
+    assert list(found) == [*CONTROLS, "supervised", "ecoc", "ecoc, cloned policy"]
+    log = found["logged"]
+    assert (log["ratio"], log["low"], log["high"]) == (1.0, 1.0, 1.0)
+    assert log["reward"] == log["unpenalised"], "leaving the log is what costs"
+    assert log["trusted"]
+    assert log["one_step"]["conditional"] == {"ratio": 1.0, "low": 1.0, "high": 1.0}
+    assert [row["kind"] for row in facts["policies"]] == ["control"] * 4 + ["run", "run", "control"]
+    assert {row["policy"] for row in facts["estimators"]} == set(found) - {"logged"}
+    for name, row in found.items():
+        assert row["ratio"] == pytest.approx(row["reward"] / log["reward"]), name
+
+
+def test_a_run_that_acts_on_its_value_stands_beside_its_cloned_policy(made: Path, facts: dict[str, Any]) -> None:
+    found = rows(facts)
+    assert found["ecoc"]["acting"] == "blend-w10"
+    assert found["ecoc, cloned policy"]["acting"] == "policy"
+    alone = rows(simulate([made / "ecoc"], rank_by="policy", settings=SMALL))
+    assert list(alone) == [*CONTROLS, "ecoc"], "a cloned policy needs no clone"
+    assert alone["ecoc"]["reward"] == found["ecoc, cloned policy"]["reward"]
+    assert alone["logged"] == found["logged"], "same seed, same bits"
+
+
+def test_no_clone_unless_asked_for(made: Path) -> None:
+    model = load(made / "ecoc")
+    assert [one.name for one in views([model], cloned=False)] == ["ecoc"]
+    both = views([model.called("a"), model.by("blend", w=3).called("b")], cloned=True)
+    assert [one.name for one in both] == ["a", "a, cloned policy", "b", "b, cloned policy"]
+
+
+def test_the_headline_is_the_mean_less_the_charge(made: Path, stage: Stage) -> None:
+    [candidate] = views([load(made / "supervised")], cloned=False)
+    played = stage.played(candidate)
+    uncharged, doubted, steps = 0.0, 0.0, 0
+    for member, user, step in np.ndindex(played.reward.shape):
+        if step < int(stage.starts.left[user]):
+            uncharged += float(played.reward[member, user, step])
+            doubted += float(played.doubt[member, user, step])
+            steps += 1
+    calm = replace(stage, reference=replace(stage.reference, doubt=stage.reference.doubt * 0 + 0.5 * doubted / steps))
+    found = calm.facts(candidate, played)
+    assert found["doubt"] == pytest.approx(doubted / steps)
+    assert found["unpenalised"] == pytest.approx(uncharged / steps)
+    assert found["reward"] == pytest.approx(uncharged / steps - 4.0 * (doubted / steps - 0.5 * doubted / steps))
+    free = replace(calm, play=replace(stage.play, penalty=0.0)).facts(candidate, played)
+    assert free["reward"] == free["unpenalised"] == found["unpenalised"]
+
+
+def test_a_policy_is_not_charged_where_the_log_itself_is_in_doubt(made: Path, stage: Stage) -> None:
+    [candidate] = views([load(made / "supervised")], cloned=False)
+    played = stage.played(candidate)
+    wary = replace(stage, reference=replace(stage.reference, doubt=stage.reference.doubt * 0 + 2 * played.mean_doubt))
+    found = wary.facts(candidate, played)
+    assert found["reward"] == found["unpenalised"]
+    assert found["charge"] == 0
+
+
+def test_an_interval_of_proportional_totals_has_no_width() -> None:
+    base = np.random.default_rng(0).random((3, 20)) + 0.1
+    low, high = simulate_module._ratio_interval((2 * base, np.ones(20)), (base, np.ones(20)), seed=0)
+    assert low == pytest.approx(2)
+    assert high == pytest.approx(2)
+    noisy = base * np.random.default_rng(1).uniform(0.5, 1.5, base.shape)
+    low, high = simulate_module._ratio_interval((noisy, np.ones(20)), (base, np.ones(20)), seed=0)
+    assert low < noisy.sum() / base.sum() < high
+
+
+def test_sessions_cut_short_change_no_interval_of_what_a_step_counts(made: Path, stage: Stage) -> None:
+    """As of one who has been shown every item."""
+    [candidate] = views([load(made / "supervised")], cloned=False)
+    whole = played([[-1.0] * 4] * 6)
+    short = replace(whole, counted=np.tile(np.arange(4) < 2, (6, 1)))
+    found = replace(stage, reference=whole).facts(candidate, short)
+    assert (found["ratio"], found["low"], found["high"]) == (1.0, 1.0, 1.0)
+
+
+def test_controls_show_what_is_popular_and_what_pays(made: Path) -> None:
+    data = ecoc.open_data(made / "data")
+    named = {one.name: one for one in controls(data)}
+    count, total = np.zeros(data.counts.items + 1), np.zeros(data.counts.items + 1)
+    rewards = []
+    for sequence in range(len(data)):
+        if not data.is_validation[sequence]:
+            begin = int(data.offsets[sequence])
+            for event in range(begin, begin + int(data.train_lengths[sequence])):
+                count[data.items[event]] += 1
+                total[data.items[event]] += data.rewards[event]
+                rewards.append(float(data.rewards[event]))
+    popular, best = named["popular"].score, named["best item"].score
+    assert popular is not None and best is not None
+    assert int(popular.argmax()) == int(count.argmax())
+    worth = (total + 5 * np.mean(rewards)) / (count + 5)
+    assert int(best[1:].argmax()) == int(worth[1:].argmax())
+    assert all(one.is_control for one in named.values())
+
+
+def test_runs_of_one_name_are_refused(made: Path, tmp_path: Path) -> None:
+    twin = shutil.copytree(made / "supervised", tmp_path / "supervised")
+    with pytest.raises(InputError, match="two runs are called 'supervised'"):
+        simulate([made / "supervised", twin], settings=SMALL)
+    with pytest.raises(InputError, match="at least one"):
+        simulate([])
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_run_is_never_taken_for_a_control(made: Path, name: str) -> None:
+    try:
+        found = simulate([load(made / "supervised").called(name)], settings=replace(SMALL, members=1))
+    except InputError:
+        return
+    assert len(rows(found)) == len(found["policies"])
+
+
+def test_another_dataset_is_refused(made: Path) -> None:
+    with pytest.raises(InputError, match="trained on other data"):
+        simulate([made / "supervised"], made / "other_data", settings=SMALL)
+    with pytest.raises(InputError, match="other: was trained on other data"):
+        simulate([made / "supervised", made / "other"], settings=SMALL)
+    with pytest.raises(InputError, match="trained on other data"):
+        choose_w(made / "ecoc", made / "other_data", settings=SMALL)
+
+
+def test_ways_to_act_that_no_run_has_are_refused(made: Path) -> None:
+    with pytest.raises(InputError, match="no critic"):
+        simulate([made / "supervised"], w=3.0, settings=SMALL)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"users": 0},
+        {"horizon": 0},
+        {"warm": 0},
+        {"members": 0},
+        {"most_events": 0},
+        {"penalty": -0.1},
+        {"mix": 1.1},
+        {"mix": math.nan},
+        {"negatives": -1},
+        {"fit_on": "tests"},
+        {"penalty": math.nan},
+        {"penalty": math.inf},
+        {"seed": -1},
+    ],
+)
+def test_wrong_settings_are_refused_before_any_work(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Play(**wrong)
+
+
+def test_a_log_of_what_was_taken_up_gets_negatives(made: Path) -> None:
+    data = ecoc.open_data(made / "data")
+    assert simulate_module.habits(data, SMALL) == (True, 0)
+    data.rewards = np.asarray(data.rewards) + np.float32(1)
+    assert simulate_module.habits(data, SMALL) == (True, 4)
+    assert simulate_module.habits(data, replace(SMALL, negatives=1, exclude_seen=False)) == (False, 1)
+    data.items = np.ones_like(data.items)
+    assert simulate_module.habits(data, SMALL) == (False, 4), "a log full of repeats"
+
+
+def test_the_paper_s_ratio_stands_beside_one_with_negatives(made: Path) -> None:
+    found = simulate([made / "supervised"], settings=replace(SMALL, members=1, negatives=2))
+    assert all(set(row["one_step"]) == {"conditional", "with negatives"} for row in found["policies"])
+    assert found["simulator"]["negatives"] == 2
+    page = simulate_page(found)
+    assert "2 items at random stand for what was not taken up" in page
+
+
+def test_pages_say_what_cannot_be_trusted(facts: dict[str, Any]) -> None:
+    changed = deepcopy(facts)
+    changed["policies"][4] |= {"reasons": ["a reason", "another"], "trusted": False}
+    page = simulate_page(changed)
+    assert "no: a reason; another" in page
+    assert page.count("nothing speaks against it") >= 1
+    for name in rows(facts):
+        assert name in page
+
+
+def test_models_and_paths_are_taken_alike(made: Path, facts: dict[str, Any]) -> None:
+    model: Model = load(made / "supervised")
+    found = simulate([model.called("by another name")], str(made / "data"), settings=SMALL)
+    assert rows(found)["by another name"]["reward"] == rows(facts)["supervised"]["reward"]
