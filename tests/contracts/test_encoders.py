@@ -1,7 +1,6 @@
 """Contracts of every encoder in the registry, on a small catalogue."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,12 +19,7 @@ BLOCK = 10
 NEAR = 1e-5
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(params=list(ENCODERS))

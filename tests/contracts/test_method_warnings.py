@@ -1,13 +1,11 @@
 """What a run warns of by its diagnostics: in words, once, in log.txt."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from toy import TRAINED, prepare, train, write_walks
 
 import ecoc
@@ -36,12 +34,7 @@ WORRYING: list[tuple[str, dict[str, float], str]] = [
 ]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

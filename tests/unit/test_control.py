@@ -1,7 +1,6 @@
 """ControlPolicy: ways to act against scores computed item by item."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,7 @@ from ecoc.policy import RankBy
 from ecoc.schema import PAD
 from ecoc.targets import Targets
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=name)

@@ -1,7 +1,5 @@
 """The diversity guard: what it charges, and whom it leaves alone."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -11,13 +9,7 @@ from torch import Tensor
 from ecoc.control import ControlPolicy
 from ecoc.schema import PAD
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def crowded(items: int, lead: float, *, by_actor: bool = False) -> tuple[ControlPolicy, Tensor]:

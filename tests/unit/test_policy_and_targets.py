@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
@@ -22,12 +21,7 @@ ITEMS, DIM, LENGTH = 20, 8, 6
 DIMS = Dims(ITEMS, 3, 2)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_encoder(**options: object) -> Encoder:

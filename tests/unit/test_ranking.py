@@ -17,13 +17,7 @@ from ecoc.policy import TiedPolicy
 from ecoc.ranking import rank_of, stable_topk, topk
 from ecoc.schema import PAD
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Table:

@@ -1,7 +1,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,12 +29,7 @@ from ecoc.storage import (
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.bool]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

@@ -1,5 +1,4 @@
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,12 +21,7 @@ ITEMS, LENGTH = 7, 5
 NAMES = ("popular", "recent", "markov")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 SEQUENCES = st.lists(st.lists(st.integers(1, ITEMS), min_size=1, max_size=8), min_size=1, max_size=6)

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -11,13 +10,7 @@ from loader_case import KINDS, Past, dataset, logs
 from ecoc.data.loader import Cases, dims_of, histories, open_cases, open_sessions
 from ecoc.schema import PAD
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def slow_cases(pasts: list[Past], split: str, min_history: int) -> list[tuple[int, int]]:

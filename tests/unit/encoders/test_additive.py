@@ -1,6 +1,5 @@
 """The blocked additive attention against plain loops and against all pairs at once."""
 
-from collections.abc import Iterator
 from math import exp
 
 import pytest
@@ -13,12 +12,7 @@ from ecoc.encoders.additive import additive_attention, attend
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def draw(count: int, length: int, hidden: int, dim: int, seed: int = 0) -> Inputs:

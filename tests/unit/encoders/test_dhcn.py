@@ -1,7 +1,6 @@
 """DHCN against its formulas, in loops over items, sessions and positions."""
 
 import copy
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -20,12 +19,7 @@ SESSIONS = [[1, 2, 3, 2, 1], [3], [4, 4, 4, 5], [], [1, 6, 5, 2, 8], [2, 1, 2, 1
 ROWS = [[1], [2, 2, 2], [1, 2, 1, 2, 3, 3], [9, 1, 4, 4, 1, 4, 4], [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

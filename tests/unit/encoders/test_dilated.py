@@ -1,7 +1,5 @@
 """The time-major dilated causal convolution against torch's conv1d on a padded copy."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,12 +10,7 @@ from ecoc.encoders.dilated import causal_conv
 Inputs = tuple[Tensor, Tensor, Tensor]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def draw(length: int, count: int, wide: int, out: int, taps: int, seed: int = 0) -> Inputs:

@@ -1,6 +1,6 @@
 """SR-GNN and GC-SAN against their formulas, computed for one prefix at a time over a graph made of dictionaries."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -29,12 +29,7 @@ LONG: list[list[int]] = [*torch.randint(1, 6, (1, 18), generator=_DRAW).tolist()
 Encoders = Callable[..., SessionGraphEncoder]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def srgnn(**options: object) -> SRGNN:

@@ -1,6 +1,6 @@
 """GRU4Rec, NARM, STAMP, Caser and NextItNet against their formulas, one prefix at a time, in plain code."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -29,12 +29,7 @@ ROWS = [
 ]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def build(kind: type[Encoder], **settings: Any) -> Encoder:

@@ -1,6 +1,5 @@
 """Session graphs as tensors against graphs built of dictionaries, prefix by prefix."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -27,12 +26,7 @@ NODES = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in ROWS], batch_fir
 Neighbours = dict[int, list[int]]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def neighbours(items: list[int]) -> tuple[Neighbours, Neighbours]:

@@ -1,6 +1,5 @@
 """SSE-PT's shared embeddings and BERT4Rec's cloze, against what the papers say and a slow loop."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,12 +16,7 @@ from ecoc.schema import PAD
 DIM, LENGTH, ITEMS, USERS = 8, 6, 40, 9
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def ssept(**options: object) -> SSEPT:

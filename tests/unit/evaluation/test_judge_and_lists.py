@@ -2,7 +2,6 @@
 
 import csv
 import math
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -35,12 +34,7 @@ def both(
     return ranks, list_cases(policy, data, judged, k, exclude_seen=exclude_seen)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Logged decisions, and how a simulator sees them, against loops over the log one event at a time."""
 
 import csv
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -28,12 +27,7 @@ NAMES = ("sasrec", "ssept", "popular", "markov")  # ssept reads users
 WARM, HORIZON = 3, 4
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The normalisation test beside a loop of scipy, on toys with known answers, and on every encoder."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,7 @@ ROW = {"run", "method", "encoder", "mean", "std", "t", "p", "p_two_sided", "effe
 ROW |= {"clipped", "dropped", "distinct", "items", "flag", "norm_log_sd", "data", "source"}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

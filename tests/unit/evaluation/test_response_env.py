@@ -1,7 +1,5 @@
 """The simulator as a Gymnasium environment: its contract, its means, its end."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -16,12 +14,7 @@ from ecoc.evaluation.rollout import Starts
 WITH_NONE = (*NAMES, "none")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def user(names: tuple[str, ...] = NAMES, *, member: int | None = None, left: tuple[int, ...] = (3, 4)) -> SimulatedUser:

@@ -1,7 +1,5 @@
 """Roll-outs beside a loop over users: who is shown what, what it counts, when it ends."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -34,12 +32,7 @@ ITEMS = 12
 WITH_NONE = (*NAMES, "none")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def beginnings(users: int = 5, *, left: list[int] | None = None, seed: int = 0) -> Starts:

@@ -1,7 +1,6 @@
 """Windows, fitted members and what a simulator says of itself, against loops and logs with a known answer."""
 
 import csv
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,7 @@ AFTER_BAIT = 0.03
 CHANCE = {BAIT: 0.6, LIKED: 0.9}  # of a click, before any bait; 0.4 for the others
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
