@@ -18,6 +18,7 @@ _RARE = 0.01  # share of the log's own decisions that are rarer than a usual one
 _MOST_RARE = 0.2  # share of a policy's decisions that may be
 _MOST_DOUBT = 0.2  # of the reward
 _LEAST_SKILL = 0.06  # share of the log-loss of the feedback's shares that simulators have to take away
+_LEAST_EVENTS = 50  # an item; with 30 of them roll-outs ranked policies at a correlation of .4, with 100 above .93
 _CASES = 2000
 _ROWS, _CELLS = 256, 1 << 26  # cases at a time, and most scores kept: 256 MB
 
@@ -38,7 +39,10 @@ def _session_means(played: Played) -> np.ndarray[Any, np.dtype[np.float64]]:
 def unskilled(quality: Mapping[str, Any]) -> list[str]:
     """What speaks against every figure of simulators that learnt too little; these agree, too, and dispute nothing."""
     skill = 1 - quality["log_loss"] / quality["log_loss_of_shares"] if quality["log_loss_of_shares"] else 1.0
-    return ["the simulators know little more than how often each feedback is given"] if skill < _LEAST_SKILL else []
+    found = ["the simulators know little more than how often each feedback is given"] * (skill < _LEAST_SKILL)
+    if quality["events_per_item"] < _LEAST_EVENTS:
+        found.append(f"the simulators saw {quality['events_per_item']:.1f} events an item, and need {_LEAST_EVENTS}")
+    return found
 
 
 def lacking(played: Played, usual: Mapping[str, Any]) -> list[str]:

@@ -131,7 +131,9 @@ def fit_members(
     simulator = Simulator(members, worth, names, np.sort(lengths), has_negatives=config.negatives > 0)
     if not config.negatives:  # which are not among the held-out answers
         simulator.temperature = _best_temperature(_logits(simulator, stopping))
-    simulator.quality = _quality(simulator, episodes.part(np.flatnonzero(parts.judging)), config)
+    density = float(episodes.wanted.sum()) / items
+    judging = episodes.part(np.flatnonzero(parts.judging))
+    simulator.quality = {**_quality(simulator, judging, config), "events_per_item": density}
     return simulator
 
 

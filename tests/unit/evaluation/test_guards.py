@@ -120,9 +120,14 @@ def test_a_critic_s_run_is_judged_by_its_cloned_policy(made: Path) -> None:
 
 
 def test_simulators_that_learnt_nothing_speak_against_every_figure() -> None:
-    assert unskilled({"log_loss": 0.80, "log_loss_of_shares": 0.90}) == []
-    assert len(unskilled({"log_loss": 0.86, "log_loss_of_shares": 0.90})) == 1
-    assert unskilled({"log_loss": 0.0, "log_loss_of_shares": 0.0}) == []
+    def found(log_loss: float, of_shares: float = 0.90, events: float = 50.0) -> list[str]:
+        return unskilled({"log_loss": log_loss, "log_loss_of_shares": of_shares, "events_per_item": events})
+
+    assert found(0.80) == []
+    assert found(0.86) == ["the simulators know little more than how often each feedback is given"]
+    assert found(0.0, 0.0) == []
+    assert found(0.80, events=49.9) == ["the simulators saw 49.9 events an item, and need 50"]
+    assert len(found(0.86, events=3)) == 2
 
 
 def test_a_run_that_imitates_badly_is_not_trusted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
