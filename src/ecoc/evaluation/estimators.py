@@ -14,7 +14,11 @@ Sessions, with W_t = prod_{u <= t} w_u and the mean over sessions of each step w
     dr       mean_t sum W_{t-1} v_t / sum W_{t-1} + sum W_t (r_t - q_t) / sum W_t          weighted doubly robust
     switch   the same with W_t no larger than the limit
 
-Weights are normalised because estimated propensities do not make them average one. Intervals resample users.
+Weights are normalised because they do not quite average one. Intervals resample users.
+
+Estimated propensities c of what a policy would show are calibrated first, because they are too low where the policy
+knows the log better than their own model does: P(shown) = sigmoid(a + b logit c), a and b by maximum likelihood of
+whether the log showed it, with a unit Gaussian around a = 0, b = 1.
 """
 
 from collections.abc import Sequence
@@ -33,6 +37,7 @@ SWITCH = 20.0
 """Weight beyond which `switch` trusts the model."""
 
 _RESAMPLES = 1000
+_ROUNDS, _CLOSE, _LEAST_CHANCE = 100, 1e-12, 1e-9
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,36 @@ def sessions(log: SessionLog, *, limit: float = SWITCH, seed: int = 0) -> list[E
         _session_estimate("dr", running, miss, log.policy_model, log, seed),
         _session_estimate("switch", clipped, miss, log.policy_model, log, seed),
     ]
+
+
+def calibrated(chance: Floats, happened: NDArray[np.bool_]) -> Floats:
+    """Chances [N] of what did or did not happen [N], on the scale of how often it did."""
+    bounded = np.clip(chance, _LEAST_CHANCE, 1 - _LEAST_CHANCE)
+    terms = np.stack([np.ones_like(bounded), np.log(bounded) - np.log1p(-bounded)], axis=1)  # [N, 2]
+    start = np.array([0.0, 1.0])
+
+    def likely(weights: Floats) -> Floats:
+        found: Floats = 1 / (1 + np.exp(-np.clip(terms @ weights, -700, 700)))
+        return found
+
+    def loss(weights: Floats) -> float:
+        sign = np.where(happened, -1.0, 1.0)
+        return float(np.logaddexp(0, sign * (terms @ weights)).sum() + ((weights - start) ** 2).sum() / 2)
+
+    weights, best = start, loss(start)
+    for _ in range(_ROUNDS):
+        share = likely(weights)
+        slope = terms.T @ (share - happened) + weights - start
+        bend = (terms * (share * (1 - share))[:, None]).T @ terms + np.eye(2)
+        step = np.linalg.solve(bend, slope)
+        while (new := loss(weights - step)) > best and np.abs(step).max() > _CLOSE:
+            step = step / 2  # Newton's step may be too long
+        gain = best - new
+        if gain > 0:
+            weights, best = weights - step, new
+        if gain <= _CLOSE * best:
+            break
+    return likely(weights)
 
 
 def _session_estimate(

@@ -12,7 +12,7 @@ from ecoc.batch import History
 from ecoc.data.loader import histories, open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.estimators import Decisions, Estimate, SessionLog, one_step, sessions
+from ecoc.evaluation.estimators import Decisions, Estimate, SessionLog, calibrated, one_step, sessions
 from ecoc.evaluation.judge import everything_before
 from ecoc.evaluation.response import Mood, ResponseModel
 from ecoc.evaluation.rollout import recent
@@ -105,14 +105,28 @@ class Witness:
         history = recent(logged.history.items, _feedback(logged.history), LENGTH)
         self._moods = [_moods(model, history) for model in simulator.members]
         self.model = self.value(logged.items)
-        self.chance = np.zeros(len(logged.items))
-        step = max(1, min(_ROWS, _CELLS // simulator.items))
-        for first in range(0, len(logged.items), step):
-            rows = slice(first, first + step)
-            parts = [simulator.log_behaviour(k, mood.rows(rows)).exp() for k, mood in enumerate(self._moods)]
-            chances = torch.stack(parts).mean(0)  # [n, items]
-            shown = torch.from_numpy(logged.items[rows])[:, None] - PAD - 1
-            self.chance[rows] = chances.gather(1, shown).squeeze(1).double().numpy()
+        self._known: Floats | None = None
+        self._whole = [self._added_up(k) for k in range(len(simulator.members))]
+
+    def _added_up(self, member: int) -> Tensor:
+        """What a member's scores of the whole catalogue add up to, as a logarithm, [N]."""
+        simulator, mood, found = self.simulator, self._moods[member], []
+        step, first = max(1, min(_ROWS, _CELLS // simulator.items)), torch.tensor([PAD + 1])
+        for row in range(0, len(self.logged.items), step):
+            some = mood.rows(slice(row, row + step))
+            likely = simulator.log_behaviour(member, some)[:, 0]
+            found.append(simulator.shown_score(member, some, first.expand(len(likely))) - likely)
+        return torch.cat(found)
+
+    @torch.no_grad()
+    def chance(self, items: Ints) -> Floats:
+        """How likely the log was to show items [N] at the logged states, by the members' mean."""
+        shown = torch.from_numpy(items)
+        each = [
+            (self.simulator.shown_score(k, mood, shown) - whole).exp()
+            for k, (mood, whole) in enumerate(zip(self._moods, self._whole, strict=True))
+        ]
+        return torch.stack(each).mean(0).double().numpy()
 
     @torch.no_grad()
     def value(self, items: Ints) -> Floats:
@@ -133,12 +147,13 @@ class Witness:
     def knowing(self, chance: Floats) -> "Witness":
         """The same with the true propensities [N] of what was shown."""
         view = copy(self)
-        view.chance = chance
+        view._known = chance
         return view
 
     def decisions(self, chosen: Ints) -> Decisions:
         """A policy that shows `chosen` [N]."""
-        weight = (chosen == self.logged.items) / self.chance
+        happened = chosen == self.logged.items
+        weight = happened / (calibrated(self.chance(chosen), happened) if self._known is None else self._known)
         return Decisions(self.logged.reward, weight, self.model, self.value(chosen), self.logged.user)
 
     def one_step(self, chosen: Ints, seed: int) -> list[Estimate]:

@@ -84,6 +84,11 @@ class Simulator:
         model = self.members[member]
         return torch.log_softmax(model.behaviour(mood) @ model.shown_vectors()[PAD + 1 :].T, -1)
 
+    def shown_score(self, member: int, mood: Mood, items: Tensor) -> Tensor:
+        """Log P of items [B] up to what the whole catalogue adds up to, which `log_behaviour` takes off; [B]."""
+        model = self.members[member]
+        return (model.behaviour(mood) * model.shown_vectors()[items]).sum(-1)
+
     def sample_left(self, past: Ints, horizon: int, random: np.random.Generator) -> Ints:
         """Steps to come after `past` events: as many as a logged sequence that was longer had left, up to a horizon."""
         longer = np.searchsorted(self.lengths, past, side="right")

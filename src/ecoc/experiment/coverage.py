@@ -44,7 +44,7 @@ def coverage_cell(context: Context, depends: Mapping[str, Any], number: int) -> 
         f"coverage/{encoder_of(context)}/{context.plan.steps}-steps/log-{number}",
         work,
         lambda: {**depends, "sessions": _SESSIONS, "shares": list(SHARES)},
-        seconds=15.0,
+        seconds=20.0,
         stage=2,  # after what everyone looks at first
         rank=0 if number < _NEEDED else 2,
         method="coverage",
@@ -69,7 +69,7 @@ def mixed_truth_cell(context: Context, depends: Mapping[str, Any]) -> Work:
         f"mixed/{encoder_of(context)}/{context.plan.steps}-steps",
         work,
         lambda: {**depends, "shares": list(SHARES), "users": _TRUTH_USERS},
-        seconds=40.0,
+        seconds=25.0,
         stage=1,
         method="truth",
         encoder=encoder_of(context),

@@ -25,7 +25,7 @@ from ecoc.watch import Watcher
 
 MOST_SECONDS = 20.0  # a step; slower ones are not repeated
 MOST_BYTES = 6 << 30
-_STRETCH = 1.0  # seconds
+_STRETCH = 0.5  # seconds
 _LONGEST_ERROR = 300
 _POLL = 0.05
 

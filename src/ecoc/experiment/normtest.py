@@ -12,7 +12,8 @@ from ecoc.experiment.variants import VARIANTS, preset_of
 from ecoc.report.document import Column, Section, Table
 from ecoc.watch import Watcher
 
-_SECONDS = 20.0  # an encoder
+_START, _RANKED = 2.0, 3e-7  # seconds an encoder: to open it; an item and sample, controls included
+_SAMPLES = 200_000  # at most: 20 repeats of 10,000
 
 
 def cells(context: Context) -> list[Work]:
@@ -31,7 +32,9 @@ def cells(context: Context) -> list[Work]:
         spec = [context.run(VARIANTS["supervised"], name, context.asked.seed) for name in finished()]
         return dict(normtest([context.folder(one) for one in spec], context.data, progress=watch)), {}
 
-    test = Work("normtest", work, finished, seconds=_SECONDS * len(encoders), stage=2, method="normtest")
+    samples = min(context.data.counts.test_targets, _SAMPLES)
+    seconds = len(encoders) * (_START + _RANKED * samples * context.data.counts.items)
+    test = Work("normtest", work, finished, seconds=seconds, stage=2, method="normtest")
     return [*runs.values(), test]
 
 

@@ -95,7 +95,7 @@ def _truth(context: Context) -> Work:
         f"known/{encoder_of(context)}/{context.plan.steps}-steps",
         work,
         lambda: {**_depends(context), "users": _TRUTH_USERS},
-        seconds=120.0,
+        seconds=30.0,
         stage=1,
         method="truth",
         encoder=encoder_of(context),

@@ -13,7 +13,7 @@ import ecoc
 from ecoc.batch import History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.estimators import SessionLog, sessions
+from ecoc.evaluation.estimators import SessionLog, calibrated, sessions
 from ecoc.evaluation.logged import Logged, Witness, best_items, open_logged
 from ecoc.evaluation.response import ResponseConfig, ResponseModel
 from ecoc.evaluation.simulator import LENGTH as LOOKS_BACK
@@ -269,14 +269,18 @@ def slow_value(simulator: Simulator, past: Past, item: int) -> float:
 
 
 def test_chances_are_the_members_mean_and_sum_to_one(witness: Witness, pasts: list[Past]) -> None:
+    shown = np.array([past.item for past in pasts])
+    other = shown % ITEMS + 1
+    chance, of_other = witness.chance(shown), witness.chance(other)
     for row, past in enumerate(pasts):
         parts = slow_chances(witness.simulator, past)
         for part in parts:
             assert len(part) == witness.simulator.items
             assert float(part.sum()) == pytest.approx(1, abs=1e-5)
         mean = torch.stack(parts).mean(0)
-        assert witness.chance[row] == pytest.approx(float(mean[past.item - 1]), rel=1e-4)
-    assert np.unique(witness.chance.round(6)).size > 30
+        assert chance[row] == pytest.approx(float(mean[past.item - 1]), rel=1e-4)
+        assert of_other[row] == pytest.approx(float(mean[other[row] - 1]), rel=1e-4)
+    assert np.unique(chance.round(6)).size > 30
 
 
 def test_values_are_expected_rewards(witness: Witness, pasts: list[Past]) -> None:
@@ -296,8 +300,9 @@ def half_agreed(everything: Logged) -> np.ndarray[tuple[int], np.dtype[np.int64]
 def test_decisions_weigh_what_the_policy_would_have_shown(witness: Witness, everything: Logged) -> None:
     chosen = half_agreed(everything)
     found = witness.decisions(chosen)
+    chance = calibrated(witness.chance(chosen), chosen == everything.items)
     for row, item in enumerate(chosen.tolist()):
-        assert found.weight[row] == pytest.approx(1 / witness.chance[row] if item == everything.items[row] else 0.0)
+        assert found.weight[row] == pytest.approx(1 / chance[row] if item == everything.items[row] else 0.0)
     assert 0 < np.count_nonzero(found.weight) < len(found.weight)
     assert (found.reward == everything.reward).all()
     assert (found.user == everything.user).all()
@@ -306,10 +311,10 @@ def test_decisions_weigh_what_the_policy_would_have_shown(witness: Witness, ever
 
 
 def test_known_propensities_take_the_place_of_estimated_ones(witness: Witness, everything: Logged) -> None:
-    before, known = witness.chance.copy(), np.linspace(0.1, 0.9, len(everything.items))
+    before, known = witness.decisions(everything.items).weight, np.linspace(0.1, 0.9, len(everything.items))
     view = witness.knowing(known)
     assert view.decisions(everything.items).weight == pytest.approx(1 / known)
-    assert (witness.chance == before).all()
+    assert (witness.decisions(everything.items).weight == before).all()
     assert (view.model == witness.model).all()
 
 
@@ -324,13 +329,13 @@ def test_policies_with_no_share_of_the_decisions_earn_what_was_logged(witness: W
 @pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
 def test_sessions_mix_the_log_and_the_policy(witness: Witness, everything: Logged, share: float) -> None:
     chosen = half_agreed(everything)
-    value = witness.value(chosen)
+    value, chance = witness.value(chosen), calibrated(witness.chance(chosen), chosen == everything.items)
     shape = int(everything.session.max()) + 1, int(everything.step.max()) + 1
     reward, weight, model, mixed = (np.zeros(shape) for _ in range(4))
     counted = np.zeros(shape, bool)
     for row in range(len(chosen)):
         at = everything.session[row], everything.step[row]
-        ratio = 1 / witness.chance[row] if chosen[row] == everything.items[row] else 0.0
+        ratio = 1 / chance[row] if chosen[row] == everything.items[row] else 0.0
         reward[at], model[at], counted[at] = everything.reward[row], witness.model[row], True
         weight[at] = (1 - share) * 1 + share * ratio
         mixed[at] = (1 - share) * witness.model[row] + share * value[row]
@@ -352,7 +357,7 @@ def test_nothing_depends_on_how_many_decisions_are_read_at_a_time(
     monkeypatch.setattr("ecoc.evaluation.logged._ROWS", 7)
     assert (best_items(policies["sasrec"], everything, exclude_seen=True) == chosen).all()
     again = witness_of(witness.simulator, everything)
-    assert again.chance == pytest.approx(witness.chance, rel=1e-5)
+    assert again.chance(everything.items) == pytest.approx(witness.chance(everything.items), rel=1e-5)
     assert again.model == pytest.approx(witness.model, rel=1e-5)
     assert again.value(chosen) == pytest.approx(witness.value(chosen), rel=1e-5)
 
