@@ -48,7 +48,7 @@ def simulated(**changes: float) -> dict[str, Any]:
     ratios = {"good": 2.2, "fair": 1.3, "poor": 0.5, **changes}
     rows = [policy("logged", 1.0, 1.0)]
     rows += [policy(name, ratio, 3 - ratio) for name, ratio in ratios.items()]
-    rows[-1]["reasons"] = ["it was never seen"]
+    rows[-1] |= {"reasons": ["it was never seen"], "trusted": False}
     estimators = [
         {"policy": name, "of": "one decision", "estimator": "dr", "ratio": None if name == "poor" else ratio}
         for name, ratio in ratios.items()
@@ -160,5 +160,6 @@ def test_findings_name_what_can_be_trusted_and_how_well_estimators_rank() -> Non
     assert reward_finding([nothing], "Reward") == "Reward: no figure of a learned policy can be trusted."
     (told,) = _findings(TRUTH, simulated())
     assert "ranks 3 policies with a rank correlation of +1.00" in told
-    assert told.endswith("one-step ratio with -1.00.")
+    assert "one-step ratio with -1.00." in told
+    assert told.endswith("trust 2 of 3 figures of learned policies.")
     assert _findings(TRUTH, {}) == _findings({}, simulated()) == []
