@@ -120,6 +120,16 @@ def test_more_of_it_shares_what_is_there(
     assert {cell["status"] for cell in found["cells"]} == {"done"}
 
 
+def test_what_every_method_costs_is_told(folder: Path) -> None:
+    options: dict[str, Any] = {"methods": ["supervised", "neural_lcb"], "encoders": ["gru4rec"], "steps": 3, "seeds": 1}
+    found = reproduce("imitation", folder / "market", folder / "costs", max_cases=50, **options)
+    table = next(table for table in found["tables"] if table["id"] == "imitation-parts")
+    cost = {row[0]: row[-1] for row in table["rows"]}
+    assert cost["supervised"]["value"] > 0
+    assert cost["neural_lcb"]["value"] > 0, "which uses no encoder"
+    assert cost["popular"] is None
+
+
 def test_a_budget_trims_openly_and_is_kept(folder: Path) -> None:
     said: list[str] = []
     options: dict[str, Any] = {"encoders": ["sasrec"], "max_cases": 100, "budget": "6s"}

@@ -117,9 +117,10 @@ def _parts(context: Context, rows: Sequence[Row]) -> Table:
         Column(name="s/epoch", better="low", digits=2),
     ]
     body: list[list[Cell]] = []
+    encoders = context.encoders(ENCODERS)
     for row in rows:
         epochs = [cell.facts["epochs"] for cell in row.cells if "epochs" in cell.facts]
-        pace = context.paces.get((row.variant, row.group if row.group in _encoders(rows) else _encoders(rows)[0]))
+        pace = context.paces.get((row.variant, row.group if row.group in encoders else encoders[0]))
         is_trained = row.group != _UNTRAINED
         parts: list[Cell] = [number(row.means("ndcg@10", part)) for part in ("seen", "new")]
         cost = Number(value=pace.epoch_seconds) if pace and is_trained else None
@@ -135,10 +136,6 @@ def _parts(context: Context, rows: Sequence[Row]) -> Table:
         note=f"{seen:,} targets occurred before in their sequence, {len(context.seen) - seen:,} are new. s/epoch:"
         " processor seconds of the training steps of one epoch, one thread, timed once a method and encoder.",
     )
-
-
-def _encoders(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row.group for row in rows))
 
 
 def _beside_paper(context: Context, rows: Sequence[Row]) -> list[Table]:
