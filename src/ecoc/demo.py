@@ -28,7 +28,7 @@ _TAU = 0.02
 _MARK = "made by ecoc demo"
 _WEIGHTS = (0.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _CURVE_USERS = 1000
-_SIMULATED = Play(users=300, most_events=80_000)
+_SIMULATED = Play(users=300, most_events=40_000)
 _QUICK = Play(users=100, most_events=20_000)
 
 _ABOUT = {
