@@ -90,9 +90,11 @@ def _choose(runs: list[Path], data: Path | None, settings: Any, watch: Any, json
     for run in runs:
         model = load(run)
         facts = choose_w(model, data, settings=settings, save=False, progress=watch)
-        found.append((model.run, {**facts, "picture": str(run / "acting.svg")}))
-    for run_folder, facts in found:
-        save_choice(run_folder, facts)
-        write_whole(Path(facts["picture"]), [draw(choice_figure(facts)).encode()])
-    chosen = [facts for _, facts in found]
-    answer({"runs": chosen}, "\n\n".join(choose_page(facts) for facts in chosen), json_)
+        found.append((model.run, facts))
+    answers = []
+    for chosen, facts in found:
+        picture = chosen.path / "acting.svg"
+        save_choice(chosen, facts)
+        write_whole(picture, [draw(choice_figure(facts)).encode()])
+        answers.append({**facts, "picture": str(picture)})
+    answer({"runs": answers}, "\n\n".join(choose_page(facts) for facts in answers), json_)

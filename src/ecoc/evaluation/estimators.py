@@ -26,6 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit, logit
 
 from ecoc.errors import InputError
 from ecoc.evaluation.statistics import sample_weights
@@ -37,7 +39,7 @@ SWITCH = 20.0
 """Weight beyond which `switch` trusts the model."""
 
 _RESAMPLES = 1000
-_ROUNDS, _CLOSE, _LEAST_CHANCE = 100, 1e-12, 1e-9
+_LEAST_CHANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -135,31 +137,23 @@ def sessions(log: SessionLog, *, limit: float = SWITCH, seed: int = 0) -> list[E
 def calibrated(chance: Floats, happened: NDArray[np.bool_]) -> Floats:
     """Chances [N] of what did or did not happen [N], on the scale of how often it did."""
     bounded = np.clip(chance, _LEAST_CHANCE, 1 - _LEAST_CHANCE)
-    terms = np.stack([np.ones_like(bounded), np.log(bounded) - np.log1p(-bounded)], axis=1)  # [N, 2]
-    start = np.array([0.0, 1.0])
-
-    def likely(weights: Floats) -> Floats:
-        found: Floats = 1 / (1 + np.exp(-np.clip(terms @ weights, -700, 700)))
-        return found
+    terms = np.stack([np.ones_like(bounded), logit(bounded)], axis=1)  # [N, 2]
+    start, sign = np.array([0.0, 1.0]), np.where(happened, 1.0, -1.0)
 
     def loss(weights: Floats) -> float:
-        sign = np.where(happened, -1.0, 1.0)
-        return float(np.logaddexp(0, sign * (terms @ weights)).sum() + ((weights - start) ** 2).sum() / 2)
+        return float(((weights - start) ** 2).sum() / 2 - log_expit(sign * (terms @ weights)).sum())
 
-    weights, best = start, loss(start)
-    for _ in range(_ROUNDS):
-        share = likely(weights)
-        slope = terms.T @ (share - happened) + weights - start
-        bend = (terms * (share * (1 - share))[:, None]).T @ terms + np.eye(2)
-        step = np.linalg.solve(bend, slope)
-        while (new := loss(weights - step)) > best and np.abs(step).max() > _CLOSE:
-            step = step / 2  # Newton's step may be too long
-        gain = best - new
-        if gain > 0:
-            weights, best = weights - step, new
-        if gain <= _CLOSE * best:
-            break
-    return likely(weights)
+    def slope(weights: Floats) -> Floats:
+        found: Floats = weights - start + terms.T @ (expit(terms @ weights) - happened)
+        return found
+
+    def bend(weights: Floats) -> Floats:
+        share = expit(terms @ weights)
+        found: Floats = np.eye(2) + (terms * (share * (1 - share))[:, None]).T @ terms
+        return found
+
+    found: Floats = expit(terms @ minimize(loss, start, method="trust-exact", jac=slope, hess=bend).x)
+    return found
 
 
 def _session_estimate(

@@ -12,13 +12,12 @@ from ecoc.batch import History
 from ecoc.data.loader import histories, open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.estimators import Decisions, Estimate, SessionLog, calibrated, one_step, sessions
+from ecoc.evaluation.estimators import Decisions, Estimate, SessionLog, calibrated, sessions
 from ecoc.evaluation.judge import everything_before
 from ecoc.evaluation.response import Mood, ResponseModel
 from ecoc.evaluation.rollout import recent
 from ecoc.evaluation.simulator import LENGTH, Simulator
 from ecoc.policy import Policy
-from ecoc.schema import PAD
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -106,25 +105,19 @@ class Witness:
         self._moods = [_moods(model, history) for model in simulator.members]
         self.model = self.value(logged.items)
         self._known: Floats | None = None
-        self._whole = [self._added_up(k) for k in range(len(simulator.members))]
-
-    def _added_up(self, member: int) -> Tensor:
-        """What a member's scores of the whole catalogue add up to, as a logarithm, [N]."""
-        simulator, mood, found = self.simulator, self._moods[member], []
-        step, first = max(1, min(_ROWS, _CELLS // simulator.items)), torch.tensor([PAD + 1])
-        for row in range(0, len(self.logged.items), step):
-            some = mood.rows(slice(row, row + step))
-            likely = simulator.log_behaviour(member, some)[:, 0]
-            found.append(simulator.shown_score(member, some, first.expand(len(likely))) - likely)
-        return torch.cat(found)
+        step = max(1, min(_ROWS, _CELLS // simulator.items))
+        rows = [slice(first, first + step) for first in range(0, len(logged.items), step)]
+        self._total = [  # [N] a member
+            torch.cat([simulator.shown_total(k, mood.rows(row)) for row in rows]) for k, mood in enumerate(self._moods)
+        ]
 
     @torch.no_grad()
     def chance(self, items: Ints) -> Floats:
         """How likely the log was to show items [N] at the logged states, by the members' mean."""
         shown = torch.from_numpy(items)
         each = [
-            (self.simulator.shown_score(k, mood, shown) - whole).exp()
-            for k, (mood, whole) in enumerate(zip(self._moods, self._whole, strict=True))
+            (self.simulator.shown_score(k, mood, shown) - total).exp()
+            for k, (mood, total) in enumerate(zip(self._moods, self._total, strict=True))
         ]
         return torch.stack(each).mean(0).double().numpy()
 
@@ -156,17 +149,12 @@ class Witness:
         weight = happened / (calibrated(self.chance(chosen), happened) if self._known is None else self._known)
         return Decisions(self.logged.reward, weight, self.model, self.value(chosen), self.logged.user)
 
-    def one_step(self, chosen: Ints, seed: int) -> list[Estimate]:
-        """What showing `chosen` [N] once, at logged states, would have earned."""
-        return one_step(self.decisions(chosen), seed=seed)
-
-    def mixed_sessions(self, chosen: Ints, share: float, seed: int) -> list[Estimate]:
-        """What sessions would have earned a step had `chosen` been shown in a share of the decisions, at random.
+    def mixed_sessions(self, d: Decisions, share: float, seed: int) -> list[Estimate]:
+        """What sessions would have earned a step had a policy made a share of the decisions, at random.
 
         Where the log still decides, q of what it showed stands for the mean of q over what it might have shown: right
         on average whatever its propensities are, and most of its noise is that of w q, which is taken off.
         """
-        d = self.decisions(chosen)
         weight = 1 - share + share * d.weight
         value = (1 - share) * self.model + share * d.policy_model
         return sessions(self._log(weight, value), seed=seed)

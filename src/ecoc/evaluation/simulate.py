@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ecoc.data.loader import open_cases, open_sessions
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.estimators import ratio_estimate
+from ecoc.evaluation.estimators import one_step, ratio_estimate
 from ecoc.evaluation.evaluate import data_of, open_models, same_data
 from ecoc.evaluation.guards import IMITATION, imitation_losses, lacking, unskilled, usual_behaviour
 from ecoc.evaluation.judge import is_seen
@@ -298,8 +298,9 @@ def _chosen(one: Candidate, logged: Logged, exclude_seen: bool) -> Ints:
 
 def _estimators(name: str, witness: Witness, chosen: Ints, settings: Play) -> list[dict[str, Any]]:
     share = f"{settings.mix:.0%} of decisions"
-    found = [("one decision", one) for one in witness.one_step(chosen, settings.seed)]
-    found += [(share, one) for one in witness.mixed_sessions(chosen, settings.mix, settings.seed)]
+    decisions = witness.decisions(chosen)
+    found = [("one decision", one) for one in one_step(decisions, seed=settings.seed)]
+    found += [(share, one) for one in witness.mixed_sessions(decisions, settings.mix, settings.seed)]
     base = float(witness.logged.reward.mean())
     return [
         {

@@ -81,13 +81,20 @@ class Simulator:
 
     def log_behaviour(self, member: int, mood: Mood) -> Tensor:
         """Log P(item shown next | history), [B, items]; item i in column i - 1."""
-        model = self.members[member]
-        return torch.log_softmax(model.behaviour(mood) @ model.shown_vectors()[PAD + 1 :].T, -1)
+        return torch.log_softmax(self._shown_scores(member, mood), -1)
+
+    def shown_total(self, member: int, mood: Mood) -> Tensor:
+        """What the scores of all items add up to, as a logarithm; [B]."""
+        return torch.logsumexp(self._shown_scores(member, mood), -1)
 
     def shown_score(self, member: int, mood: Mood, items: Tensor) -> Tensor:
-        """Log P of items [B] up to what the whole catalogue adds up to, which `log_behaviour` takes off; [B]."""
+        """Score of one item each [B]: log P(item shown next | history) + `shown_total`; [B]."""
         model = self.members[member]
         return (model.behaviour(mood) * model.shown_vectors()[items]).sum(-1)
+
+    def _shown_scores(self, member: int, mood: Mood) -> Tensor:
+        model = self.members[member]
+        return model.behaviour(mood) @ model.shown_vectors()[PAD + 1 :].T
 
     def sample_left(self, past: Ints, horizon: int, random: np.random.Generator) -> Ints:
         """Steps to come after `past` events: as many as a logged sequence that was longer had left, up to a horizon."""

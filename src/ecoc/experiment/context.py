@@ -143,9 +143,7 @@ class Context:
 
     def _model(self, spec: RunSpec, watch: Watcher) -> Model:
         path = self.folder(spec)
-        values = spec.config.values()
-        values["train"].pop("threads")
-        probe = Cell(spec.name, _no_work, lambda: {"config": values})
+        probe = Cell(spec.name, _no_work, lambda: {"config": self.depends(spec)["config"]})
         mark, wanted = path.with_name(f"{path.name}.json"), json_bytes({"fingerprint": self.store.fingerprint(probe)})
         if path.exists() and not mark.is_file():
             raise InputError(f"{path}: a run that ecoc reproduce did not make is there; choose another folder with -o")

@@ -106,12 +106,13 @@ def _repeat(context: Context, number: int, watch: Watcher) -> list[dict[str, Any
     rows = []
     for name, model in models.items():
         chosen = best_items(model.policy, logged, exclude_seen=True)
-        for share in SHARES:
-            for kind, view in (("estimated", witness), ("true", witness.knowing(known))):
-                rows += [
-                    {"policy": name, "share": share, "propensity": kind, **asdict(one)}
-                    for one in view.mixed_sessions(chosen, share, number)
-                ]
+        views = {"estimated": witness.decisions(chosen), "true": witness.knowing(known).decisions(chosen)}
+        rows += [
+            {"policy": name, "share": share, "propensity": kind, **asdict(one)}
+            for share in SHARES
+            for kind, decisions in views.items()
+            for one in witness.mixed_sessions(decisions, share, number)
+        ]
     return rows
 
 
