@@ -175,16 +175,18 @@ class ECoC(Method):
         self.behind.fresh(scene.touched(batch.history.items), own_items)
         critic, table = lagged.critic, lagged.critic.table(lagged)
         behind = lagged.states(batch.history) if own_items is None else mu
-        nu = critic.states(lagged, batch.history, behind)
-        ahead, here = (clipped(of_branches(rows, nu), config.clip) for rows in (moves.next, moves.current))
+        nu = clipped(critic.states(lagged, batch.history, behind), config.clip)
+        worth, ahead = critic.value(nu), of_branches(moves.next, nu)
         guide, items = (mu, scene.items) if is_online else (behind, lagged.item_vectors())
         logits = self._logits(moves.next(guide), scene.columns, items)
         if self.xi == "topk":
             near = log_weights(logits, "topk", config.n1)
             logits = logits if near is None else logits + near
         actions, logged = scene.columns.actions(critic, table, moves.item)
-        value = critic.value(ahead) + self._value_ahead(logits, ahead, actions)
-        own = critic.value(here) + q_of(here, logged).amin(0) if config.trace else torch.zeros_like(value)
+        value = moves.next(worth) + self._value_ahead(logits, ahead, actions)
+        if not config.trace:
+            return lambda_returns(moves, value, torch.zeros_like(value), config.gamma, 0.0)
+        own = moves.current(worth) + q_of(of_branches(moves.current, nu), logged).amin(0)
         return lambda_returns(moves, value, own, config.gamma, config.trace)
 
     def _value_ahead(self, logits: Tensor, states: Tensor, actions: Tensor) -> Tensor:

@@ -28,8 +28,10 @@ class Columns:
         if self.items is None:
             found = critic.actions(table[PAD + 1 :])
             return found, found.index_select(1, logged - (PAD + 1))
-        found = critic.actions(embedding(torch.cat([self.items, logged]), table, sparse=sparse))
-        return found[:, : len(self.items)], found[:, len(self.items) :]
+        items, place = torch.unique(torch.cat([self.items, logged]), return_inverse=True)  # half of them are repeats
+        found = critic.actions(embedding(items, table, sparse=sparse))
+        columns, own = place.split([len(self.items), len(logged)])
+        return found.index_select(1, columns), found.index_select(1, own)
 
     def corrected(self, logits: Tensor) -> Tensor:
         """Logits as if every item had been as likely to be a column."""
