@@ -202,6 +202,7 @@ def simulate_page(facts: dict[str, Any]) -> str:
         *_simulator_lines(facts),
         "",
         "  Roll-out: played step after step, less a charge for where the simulators disagree. The figure to act on.",
+        *(f"  No figure can be trusted: {reason}." for reason in facts["reasons"]),
         rollout_lines(facts),
         "",
         "  One-step reward ratio at logged states, the paper's figure. It favours what pays now and wears off later.",
@@ -234,10 +235,11 @@ def rollout_lines(facts: dict[str, Any]) -> str:
     lines = [f"  {'':<{width}}{head}"]
     for row in facts["policies"]:
         interval = f"{row['low']:.2f} to {row['high']:.2f}"
-        trust = "; ".join(row["reasons"]) or "nothing speaks against it"
+        own = [reason for reason in row["reasons"] if reason not in facts["reasons"]]
+        trust = "nothing speaks against it" if row["trusted"] else ": ".join(["no", *["; ".join(own)] * bool(own)])
         lines.append(
             f"  {row['name']:<{width}}{row['reward']:>14.3f}{row['ratio']:>8.2f}{interval:>18}"
-            f"{row['unpenalised']:>11.3f}{row['items_shown']:>8,}   {'no: ' * (not row['trusted'])}{trust}"
+            f"{row['unpenalised']:>11.3f}{row['items_shown']:>8,}   {trust}"
         )
     return "\n".join(lines)
 
@@ -266,9 +268,13 @@ def choose_page(facts: dict[str, Any]) -> str:
         "",
         *curve_lines(points, "reward", marked=facts["w"]),
         "",
-        f"  chosen: w = {facts['w']:g}, the smallest whose reward is within 2 % of the best that can be trusted;"
-        " written into the run, which acts by it from now on",
     ]
+    if facts["w"] is None:
+        return "\n".join([*lines, f"  not chosen, the run acts as before: {'; '.join(facts['reasons'])}"])
+    lines.append(
+        f"  chosen: w = {facts['w']:g}, the smallest whose reward is within 2 % of the best that can be trusted;"
+        " written into the run, which acts by it from now on"
+    )
     for point in points:
         lines += [f"  w = {point['w']:g} is not trusted: {'; '.join(point['reasons'])}"] * bool(point["reasons"])
     return "\n".join(lines)

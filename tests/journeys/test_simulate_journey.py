@@ -12,6 +12,11 @@ import pytest
 import ecoc
 
 ECOC = Path(sys.executable).parent / "ecoc"
+PLAIN = [  # half of the items are always bought, the others never: easy to simulate
+    f"u{user},i{(item := (user * 7 + step * 3 + step * step) % 10)},{step},{'buy' if item < 5 else 'skip'}\n"
+    for user in range(60)
+    for step in range(20)
+]
 FAST = ("--users", 20, "--horizon", 4, "--members", 1, "--threads", 1)
 
 
@@ -35,6 +40,19 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ecoc.train(data, folder / method, method=method, settings=settings)
     other = ecoc.prepare("world:small", folder / "elsewhere", threads=1, events=400, seed=1)
     ecoc.train(other, folder / "foreign", method="popular")
+    (folder / "events.csv").write_text("user,item,time,event\n" + "".join(PLAIN))
+    plain = ecoc.prepare(
+        folder / "events.csv",
+        folder / "plain",
+        threads=1,
+        user="user",
+        item="item",
+        time="time",
+        feedback="event",
+        reward={"skip": 0, "buy": 1},
+        validation=0.2,
+    )
+    ecoc.train(plain, folder / "learnt", method="ecoc", settings=settings)
     return folder
 
 
@@ -55,13 +73,20 @@ def test_the_answer_keeps_the_contract(journey: Path) -> None:
 
 
 def test_a_weight_is_chosen_drawn_and_acted_on(journey: Path, tmp_path: Path) -> None:
-    shutil.copytree(journey / "ecoc", tmp_path / "ecoc")
-    page = run(tmp_path, "ecoc", "--choose-w", *FAST, "--data", journey / "market", "--quiet").stdout
+    shutil.copytree(journey / "learnt", tmp_path / "ecoc")
+    page = run(tmp_path, "ecoc", "--choose-w", *FAST, "--data", journey / "plain", "--quiet").stdout
     kept = json.loads((tmp_path / "ecoc" / "acting.json").read_text())
     assert f"chosen: w = {kept['w']:g}" in page
     assert [point["w"] for point in kept["evidence"]["points"]] == [0, 1, 2, 5, 10, 20, 50]
     assert (tmp_path / "ecoc" / "acting.svg").read_text().startswith("<svg")
     assert ecoc.load(tmp_path / "ecoc").policy.acting == f"blend-w{kept['w']:g}"
+
+
+def test_a_log_that_teaches_too_little_lets_nothing_be_chosen(journey: Path) -> None:
+    page = run(journey, "ecoc", "--choose-w", *FAST, "--quiet").stdout
+    assert "not chosen, the run acts as before: the simulators" in page
+    assert not (journey / "ecoc" / "acting.json").exists()
+    assert not (journey / "ecoc" / "acting.svg").exists()
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,9 @@ def _choose(runs: list[Path], data: Path | None, settings: Any, watch: Any, json
         found.append((model.run, facts))
     answers = []
     for chosen, facts in found:
-        picture = chosen.path / "acting.svg"
         save_choice(chosen, facts)
-        write_whole(picture, [draw(choice_figure(facts)).encode()])
-        answers.append({**facts, "picture": str(picture)})
+        picture = None if facts["w"] is None else chosen.path / "acting.svg"
+        if picture is not None:
+            write_whole(picture, [draw(choice_figure(facts)).encode()])
+        answers.append({**facts, "picture": None if picture is None else str(picture)})
     answer({"runs": answers}, "\n\n".join(choose_page(facts) for facts in answers), json_)

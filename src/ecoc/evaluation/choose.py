@@ -9,6 +9,7 @@ from ecoc.data.loader import open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import data_of
+from ecoc.evaluation.guards import unskilled
 from ecoc.evaluation.judge import rank_cases
 from ecoc.evaluation.metrics import means
 from ecoc.evaluation.rollout import acting_by
@@ -34,7 +35,8 @@ def choose_w(
     """Play a run at each weight from validation histories, in a simulator of the training part of the log.
 
     Of the weights whose figure can be trusted, the smallest is chosen that is within 2 % of the best; it is written
-    into the run with the evidence, and the run acts by it from then on.
+    into the run with the evidence, and the run acts by it from then on. If the simulators know too little to say
+    anything, nothing is chosen and the run acts as before.
     """
     watch = progress or unwatched
     model = run if isinstance(run, Model) else load(run)
@@ -56,11 +58,12 @@ def choose_w(
         ranked = means(rank_cases(view.policy, dataset, cases))
         kept = ("reward", "ratio", "low", "high", "unpenalised", "doubt", "items_shown", "reasons", "trusted")
         points.append({"w": weight, **{name: facts[name] for name in kept}, "ndcg@10": ranked["ndcg@10"]})
-    chosen = chosen_point(points)
+    lacks = unskilled(stage.simulator.quality)
     result = {
         "run": str(model.run.path),
         "data": str(dataset.path),
-        "w": chosen["w"],
+        "w": None if lacks else chosen_point(points)["w"],
+        "reasons": lacks,
         "points": points,
         "simulator": stage.simulator.quality,
         "settings": asdict(stage.play),
@@ -71,8 +74,9 @@ def choose_w(
 
 
 def save_choice(run: Run, chosen: dict[str, Any]) -> None:
-    """Let a run act by the weight that `choose_w` found for it, and keep the evidence."""
-    save_acting(run, "blend", chosen["w"], chosen)
+    """Let a run act by the weight that `choose_w` found for it, if any, and keep the evidence."""
+    if chosen["w"] is not None:
+        save_acting(run, "blend", chosen["w"], chosen)
 
 
 def chosen_point(points: Sequence[dict[str, Any]]) -> dict[str, Any]:

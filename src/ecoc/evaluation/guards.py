@@ -14,6 +14,9 @@ from ecoc.policy import Policy
 IMITATION = 0.03
 """Share by which a run's imitation loss may exceed the best run's."""
 
+REFUSED = 0.05
+"""Share of events of no worth from which a log says what users refuse; a shop gives a few things away."""
+
 _RARE = 0.01  # share of the log's own decisions that are rarer than a usual one
 _MOST_RARE = 0.2  # share of a policy's decisions that may be
 _MOST_DOUBT = 0.2  # of the reward
@@ -37,11 +40,17 @@ def _session_means(played: Played) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def unskilled(quality: Mapping[str, Any]) -> list[str]:
-    """What speaks against every figure of simulators that learnt too little; these agree, too, and dispute nothing."""
+    """What speaks against every figure of simulators that learnt too little; these agree, too, and dispute nothing.
+
+    Items at random that stand for refusals are no help: in a built-in world whose log had lost its refusals, roll-outs
+    ranked learned policies in nearly the reverse of the true order.
+    """
     skill = 1 - quality["log_loss"] / quality["log_loss_of_shares"] if quality["log_loss_of_shares"] else 1.0
     found = ["the simulators know little more than how often each feedback is given"] * (skill < _LEAST_SKILL)
     if quality["events_per_item"] < _LEAST_EVENTS:
         found.append(f"the simulators saw {quality['events_per_item']:.1f} events an item, and need {_LEAST_EVENTS}")
+    if quality["refused"] < REFUSED:
+        found.append(f"{quality['refused']:.1%} of the log's events are refusals: it hardly says what users leave")
     return found
 
 

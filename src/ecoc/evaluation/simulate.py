@@ -15,7 +15,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.estimators import one_step, ratio_estimate
 from ecoc.evaluation.evaluate import data_of, open_models, same_data
-from ecoc.evaluation.guards import IMITATION, imitation_losses, lacking, unskilled, usual_behaviour
+from ecoc.evaluation.guards import IMITATION, REFUSED, imitation_losses, lacking, unskilled, usual_behaviour
 from ecoc.evaluation.judge import is_seen
 from ecoc.evaluation.logged import Logged, Witness, best_items, open_logged
 from ecoc.evaluation.rollout import (
@@ -205,6 +205,7 @@ def simulate(
         "settings": asdict(settings),
         "exclude_seen": stage.exclude_seen,
         "simulator": stage.simulator.quality,
+        "reasons": unskilled(stage.simulator.quality),
         "one_step_simulator": {name: view.simulator.quality for name, view in paper.items()},
         "logged_reward": float(logged.reward.mean()),
         "decisions": len(logged.items),
@@ -219,7 +220,7 @@ def simulate(
 def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, int]:
     """Whether policies leave out what was seen, and how many negatives the log needs; of validation, without the test.
 
-    A log that hardly repeats gets policies that do not. A log without any feedback of no worth holds only what users
+    A log that hardly repeats gets policies that do not. A log with hardly any event of no worth holds only what users
     took up: then items at random stand for what they would not have.
     """
     exclude = settings.exclude_seen
@@ -229,7 +230,8 @@ def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, in
     negatives = settings.negatives
     if negatives is None:
         rewards = open_sessions(data).rewards
-        negatives = 0 if rewards is not None and float(rewards.min()) <= 0 else _NEGATIVES
+        refused = 0.0 if rewards is None else float((rewards <= 0).mean())
+        negatives = 0 if refused >= REFUSED else _NEGATIVES
     return exclude, negatives
 
 

@@ -143,9 +143,11 @@ def fit_members(
     simulator = Simulator(members, worth, names, np.sort(lengths), has_negatives=config.negatives > 0)
     if not config.negatives:  # which are not among the held-out answers
         simulator.temperature = _best_temperature(_logits(simulator, stopping))
-    density = float(episodes.wanted.sum()) / items
-    judging = episodes.part(np.flatnonzero(parts.judging))
-    simulator.quality = {**_quality(simulator, judging, config), "events_per_item": density}
+    simulator.quality = {
+        **_quality(simulator, episodes.part(np.flatnonzero(parts.judging)), config),
+        "events_per_item": float(episodes.wanted.sum()) / items,
+        "refused": float((episodes.reward[:, 1:][episodes.wanted] <= 0).double().mean()),
+    }
     return simulator
 
 

@@ -368,10 +368,13 @@ def _regret(truth: Mapping[str, Sequence[float]], choice: Mapping[str, Any]) -> 
         ]
         for point in choice["points"]
     ]
-    regret = 1 - earned[choice["w"]] / earned[best]
+    title = f"No weight could be chosen without the truth: {'; '.join(choice['reasons'])}"
+    if choice["w"] is not None:
+        regret = 1 - earned[choice["w"]] / earned[best]
+        title = f"The weight chosen without the truth, w = {choice['w']:g}: regret {regret:.1%}"
     return Table(
         id="ope-choose-w",
-        title=f"The weight chosen without the truth, w = {choice['w']:g}: regret {regret:.1%}",
+        title=title,
         columns=[
             Column(name="w"),
             Column(name="true reward a step", better="high", digits=3),

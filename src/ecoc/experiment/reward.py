@@ -122,7 +122,8 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
         weight = results.get(_weight(context, encoder, context.seeds[0]).name) if ECOC in chosen else None
         if weight is not None and weight.is_done:
             figure = choice_figure(weight.facts)
-            title = f"{figure.title}, {encoder}: w = {weight.facts['w']:g} was chosen"
+            w = weight.facts["w"]
+            title = f"{figure.title}, {encoder}: {'no weight could be' if w is None else f'w = {w:g} was'} chosen"
             figures.append(figure.model_copy(update={"id": f"choose-w-{encoder}", "title": title}))
     return Section(
         id="reward",

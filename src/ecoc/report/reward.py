@@ -47,10 +47,12 @@ def reward_table(facts: Sequence[Facts], earned: Mapping[str, Sequence[float]], 
     ]
     base = [one["policies"][0]["reward"] for one in facts]
     body: list[list[Cell]] = []
+    common = _common(facts)
     doubts = []
     for policy, rows in _by_policy(facts).items():
         reasons = list(dict.fromkeys(text for row in rows for text in row["reasons"]))
-        doubts += [f"{policy}: {'; '.join(reasons)}."] if reasons else []
+        own = [text for text in reasons if text not in common]
+        doubts += [f"{policy}: {'; '.join(own)}."] if own else []
         truth = earned.get(policy, [])
         spread = float(np.std(truth, ddof=1)) if len(truth) > 1 else None
         really: Cell = Number(value=float(np.mean(truth)), sd=spread) if len(truth) else None
@@ -67,6 +69,7 @@ def reward_table(facts: Sequence[Facts], earned: Mapping[str, Sequence[float]], 
         )
     note = f"{facts[0]['starts']:,} users, {facts[0]['steps']:.1f} steps each; intervals over users and simulators"
     note += f" and {len(facts)} seeds." if len(facts) > 1 else "."
+    note += f" No figure can be trusted: {'; '.join(common)}." if common else ""
     note += " Not trusted: " + " ".join(doubts) if doubts else ""
     return Table(id=name, title=title, columns=columns, rows=body, note=note[:_LONGEST])
 
@@ -75,8 +78,9 @@ def reward_finding(facts: Sequence[Facts], title: str) -> str:
     """What the roll-outs say of the learned policies, the best that can be trusted first."""
     learned = {name: rows for name, rows in _by_policy(facts).items() if rows[0]["kind"] == "run"}
     trusted = [name for name, rows in learned.items() if not any(row["reasons"] for row in rows)]
+    common = _common(facts)
     if not trusted:
-        return f"{title}: no figure of a learned policy can be trusted."
+        return f"{title}: no figure of a learned policy can be trusted{': ' * bool(common)}{'; '.join(common)}."
     ratio = {name: _ratio(learned[name]).value for name in trusted}
     first, *others = sorted(ratio, key=lambda name: -ratio[name])
     told = "".join(f"; {name} {ratio[name]:.2f}" for name in others[:3])
@@ -104,6 +108,11 @@ def _bars(name: str, title: str, label: str, policies: list[str], values: Sequen
         y=Axis(label=label, line=1.0),
         series=[Series(name="ratio", points=points)],
     )
+
+
+def _common(facts: Sequence[Facts]) -> list[str]:
+    """What speaks against every figure of some seed."""
+    return list(dict.fromkeys(reason for one in facts for reason in one["reasons"]))
 
 
 def _by_policy(facts: Sequence[Facts]) -> dict[str, list[Facts]]:

@@ -18,6 +18,7 @@ from simulate_case import SMALL, hasty, rows, simulated_runs
 import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
+from ecoc.evaluation import choose as choose_module
 from ecoc.evaluation.choose import choose_w, chosen_point
 from ecoc.evaluation.simulate import Stage, simulate
 from ecoc.model import load
@@ -71,7 +72,8 @@ def test_the_choice_by_hand() -> None:
     assert choice((0, -1.0, True), (1, -0.99, True), (2, -0.5, True)) == 2
 
 
-def test_a_choice_is_kept_and_acted_on(run: Path) -> None:
+def test_a_choice_is_kept_and_acted_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_module, "unskilled", lambda _: [])
     found = choose_w(run, weights=(5.0, 1.0), settings=SMALL)
     assert [point["w"] for point in found["points"]] == [0.0, 1.0, 5.0], "w = 0 is always looked at"
     kept = json.loads((run / ACTING).read_text())
@@ -82,6 +84,17 @@ def test_a_choice_is_kept_and_acted_on(run: Path) -> None:
     for point in found["points"]:
         assert {"reward", "ratio", "low", "high", "trusted", "reasons", "ndcg@10", "items_shown"} <= set(point)
     assert f"chosen: w = {found['w']:g}" in choose_page(found)
+
+
+def test_simulators_that_know_too_little_choose_nothing(run: Path) -> None:
+    found = choose_w(run, weights=(5.0,), settings=SMALL)
+    assert found["w"] is None
+    assert found["reasons"] == found["points"][0]["reasons"][: len(found["reasons"])]
+    assert not (run / ACTING).exists()
+    assert load(run).policy.acting == "blend-w10", "as before"
+    page = choose_page(found)
+    assert f"not chosen, the run acts as before: {found['reasons'][0]}" in page
+    assert "chosen: w" not in page
 
 
 def test_nothing_is_chosen_for_a_run_unless_it_is_to_be_kept(run: Path) -> None:

@@ -120,14 +120,16 @@ def test_a_critic_s_run_is_judged_by_its_cloned_policy(made: Path) -> None:
 
 
 def test_simulators_that_learnt_nothing_speak_against_every_figure() -> None:
-    def found(log_loss: float, of_shares: float = 0.90, events: float = 50.0) -> list[str]:
-        return unskilled({"log_loss": log_loss, "log_loss_of_shares": of_shares, "events_per_item": events})
+    def found(log_loss: float, of_shares: float = 0.90, events: float = 50.0, refused: float = 0.05) -> list[str]:
+        known = {"log_loss": log_loss, "log_loss_of_shares": of_shares}
+        return unskilled({**known, "events_per_item": events, "refused": refused})
 
     assert found(0.80) == []
     assert found(0.86) == ["the simulators know little more than how often each feedback is given"]
     assert found(0.0, 0.0) == []
     assert found(0.80, events=49.9) == ["the simulators saw 49.9 events an item, and need 50"]
-    assert len(found(0.86, events=3)) == 2
+    assert found(0.80, refused=0.049) == ["4.9% of the log's events are refusals: it hardly says what users leave"]
+    assert len(found(0.86, events=3, refused=0.0)) == 3
 
 
 def test_a_run_that_imitates_badly_is_not_trusted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,6 +224,8 @@ def test_a_log_of_what_was_taken_up_gets_negatives(made: Path) -> None:
     assert simulate_module.habits(data, SMALL) == (True, 0)
     data.rewards = np.asarray(data.rewards) + np.float32(1)
     assert simulate_module.habits(data, SMALL) == (True, 4)
+    data.rewards[::50] = 0
+    assert simulate_module.habits(data, SMALL) == (True, 4), "a few gifts among purchases say nothing of refusals"
     assert simulate_module.habits(data, replace(SMALL, negatives=1, exclude_seen=False)) == (False, 1)
     data.items = np.ones_like(data.items)
     assert simulate_module.habits(data, SMALL) == (False, 4), "a log full of repeats"
@@ -239,9 +241,13 @@ def test_the_paper_s_ratio_stands_beside_one_with_negatives(made: Path) -> None:
 
 def test_pages_say_what_cannot_be_trusted(facts: dict[str, Any]) -> None:
     changed = deepcopy(facts)
-    changed["policies"][4] |= {"reasons": ["a reason", "another"], "trusted": False}
+    changed["reasons"] = ["of all"]
+    changed["policies"][3] |= {"reasons": ["of all"], "trusted": False}
+    changed["policies"][4] |= {"reasons": ["of all", "a reason", "another"], "trusted": False}
     page = simulate_page(changed)
-    assert "no: a reason; another" in page
+    assert page.count("No figure can be trusted: of all.") == 1
+    assert "   no: a reason; another\n" in page
+    assert page.count("   no\n") == 1
     assert page.count("nothing speaks against it") >= 1
     for name in rows(facts):
         assert name in page

@@ -67,6 +67,7 @@ def simulated(**changes: float) -> dict[str, Any]:
         "starts": 5,
         "steps": 17.0,
         "simulator": quality,
+        "reasons": [],
         "settings": settings,
     }
 
@@ -117,11 +118,14 @@ def test_regret_of_the_chosen_weight() -> None:
         {"w": w, "ratio": 1.0, "low": 0.9, "high": 1.1, "ndcg@10": 0.1, "reasons": ["unlike"] * (w == 50)}
         for w in (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
     ]
-    table = _regret(truth, {"w": 5.0, "points": points})
+    table = _regret(truth, {"w": 5.0, "reasons": [], "points": points})
     assert "w = 5: regret 10.0%" in table.title
     assert [row[0] for row in table.rows][3:5] == ["5 (chosen)", "10 (best)"]
     assert [row[-1] for row in table.rows] == ["yes"] * 6 + ["no"]
     assert not is_empty(choice_figure({"w": 5.0, "points": points}))
+    table = _regret(truth, {"w": None, "reasons": ["too few", "no refusals"], "points": points})
+    assert table.title == "No weight could be chosen without the truth: too few; no refusals"
+    assert [row[0] for row in table.rows][3:5] == ["5", "10 (best)"]
 
 
 def test_coverage_is_the_share_of_logs_whose_interval_holds_the_truth() -> None:
@@ -143,6 +147,7 @@ def test_the_table_of_rewards_joins_seeds_and_says_what_is_not_trusted() -> None
     assert cell(table, "fair", "true reward a step") is None
     assert (cell(table, "good", "trusted"), cell(table, "poor", "trusted")) == ("yes", "no")
     assert "poor: it was never seen." in table.note
+    assert "No figure" not in table.note
     figures = reward_figures(facts, name="reward", title="")
     assert all(figure.y.line == 1.0 and "logged" not in figure.x.names for figure in figures)
     assert "log-loss 0.5000" in " ".join(explained(facts[0]))
@@ -158,6 +163,10 @@ def test_findings_name_what_can_be_trusted_and_how_well_estimators_rank() -> Non
     for row in nothing["policies"]:
         row["reasons"] = ["never seen"]
     assert reward_finding([nothing], "Reward") == "Reward: no figure of a learned policy can be trusted."
+    nothing["reasons"] = ["never seen"]
+    assert reward_finding([nothing], "Reward") == "Reward: no figure of a learned policy can be trusted: never seen."
+    note = reward_table([nothing, nothing], {}, name="reward", title="Reward").note
+    assert note.endswith("2 seeds. No figure can be trusted: never seen."), "said once, not of every policy"
     (told,) = _findings(TRUTH, simulated())
     assert "ranks 3 policies with a rank correlation of +1.00" in told
     assert "one-step ratio with -1.00." in told

@@ -1,0 +1,137 @@
+"""What a log without refusals teaches, and what can be estimated from it: the built-in worlds with refusals deleted.
+
+    python benchmarks/taken_up.py -o runs                    # both worlds, seed 103
+
+Shops and rating sites often log only what users took up. Here such a log is made from a world's by deleting what was
+ignored, policies learn from it, and off-policy evaluation ranks them beside the truth: with items at random standing
+for refusals (`--negatives`), and without. Policies know what they showed before and do not repeat it, but histories
+hold only what was taken up, as in the log. A run that is there is not trained again. Prints Markdown.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import torch
+from scipy.stats import spearmanr
+
+import ecoc
+from ecoc.data.sequences import Dataset
+from ecoc.evaluation.rollout import recent
+from ecoc.evaluation.simulate import Play, simulate
+from ecoc.evaluation.truth import acting
+from ecoc.model import Model
+from ecoc.schema import PAD
+from ecoc.world import Market, Observation, evaluate, parse_world
+from ecoc.world.log import log_batches
+from ecoc.world.market import Ints
+from ecoc.world.policies import Policy
+
+WEIGHTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+RUNS: dict[str, dict[str, Any]] = {
+    "supervised+ema": {"method": {"name": "supervised"}, "train": {"ema": 0.02}},
+    "prl": {"method": {"name": "prl"}},
+    "ecoc": {"method": {"name": "ecoc"}},
+    "γ = 0, w = 10": {"method": {"name": "ecoc", "gamma": 0.0}},
+    "shuffled, w = 10": {"method": {"name": "ecoc"}, "train": {"shuffle_rewards": True}},
+}
+NEGATIVES = {"refusals made up": 4, "as it is": 0}
+
+
+def taken_up(market: Market, folder: Path) -> Dataset:
+    """The market's log without what was ignored."""
+    if not (folder / "data").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        log = pa.Table.from_batches(log_batches(market))
+        log = log.set_column(log.schema.get_field_index("feedback"), "feedback", log["feedback"].cast(pa.string()))
+        log = log.filter(pc.not_equal(log["feedback"], "ignore"))
+        pyarrow.csv.write_csv(log.select(["user", "item", "time", "feedback"]), folder / "log.csv")
+        settings: dict[str, Any] = {name: name for name in ("user", "item", "time", "feedback")}
+        settings |= {"reward": {"click": 1, "favourite": 2, "buy": 3}, "min_item_support": 1, "min_length": 2}
+        ecoc.prepare(folder / "log.csv", folder / "data", threads=1, **settings)
+    return ecoc.open_data(folder / "data")
+
+
+def policies(data: Dataset, folder: Path, epochs: int) -> dict[str, Model]:
+    """Learned from it: the runs, and ECoC at several weights."""
+    found = {}
+    for name, values in RUNS.items():
+        path = folder / name.split(",")[0].replace(" ", "")
+        train = {"max_epochs": epochs, "patience": 0, "threads": 1, **values.get("train", {})}
+        if not (path / "result.json").exists():
+            ecoc.train(data, path, config={**values, "train": train}, resume=path.exists())
+        found[name] = ecoc.load(path)
+    critic = found.pop("ecoc")
+    found |= {f"ecoc, w = {w:g}": critic.by("blend", w=w) for w in WEIGHTS}
+    return {name: model.called(name) for name, model in found.items()}
+
+
+def in_the_world(model: Model, market: Market) -> Policy:
+    """A model that remembers what was taken up, and never shows an item twice."""
+    mine = acting(model, market)
+
+    def choose(seen: Observation, rng: np.random.Generator, /) -> Ints:
+        shown = torch.from_numpy(mine.index[seen.items].astype(np.int64))
+        given = torch.from_numpy(mine.feedback[seen.feedback].astype(np.int64))
+        kept = torch.where(torch.from_numpy(seen.feedback > 0), shown, PAD)
+        with torch.inference_mode():
+            query = mine.policy.query(recent(kept, given, mine.policy.length))
+            chosen, _ = mine.policy.topk(query, 1, exclude=shown)
+        found: Ints = mine.place[chosen.squeeze(1).numpy()]
+        return found
+
+    return choose
+
+
+def main() -> None:
+    """Measure and print."""
+    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--out", type=Path, default=Path("runs"))
+    parser.add_argument("--worlds", default="world:bait,world:satiation")
+    parser.add_argument("--seed", type=int, default=103)
+    parser.add_argument("--events", type=int, default=500_000, help="before refusals are deleted")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--users", type=int, default=2000, help="who play for the truth")
+    options = parser.parse_args()
+    for world in options.worlds.split(","):
+        market = Market(parse_world(world, seed=options.seed, events=options.events))
+        folder = options.out / f"{world.split(':')[1]}-{options.seed}-taken-up"
+        data = taken_up(market, folder)
+        learned = policies(data, folder, options.epochs)
+        true = {
+            name: evaluate(market, in_the_world(one, market), options.users).reward for name, one in learned.items()
+        }
+        said = {
+            kind: simulate(list(learned.values()), data, settings=Play(negatives=count), cloned=False)
+            for kind, count in NEGATIVES.items()
+        }
+        table(world, data, true, said)
+
+
+def table(world: str, data: Dataset, true: dict[str, float], said: dict[str, dict[str, Any]]) -> None:
+    """Learned policies by what they really earn, and what each estimate says."""
+    columns: dict[str, dict[str, float]] = {}
+    for kind, facts in said.items():
+        rows = {row["name"]: row for row in facts["policies"] if row["name"] in true}
+        columns[f"roll-out, {kind}"] = {name: row["ratio"] for name, row in rows.items()}
+        one = "with negatives" if facts["simulator"]["negatives"] else "conditional"
+        columns[f"one step, {kind}"] = {name: row["one_step"][one]["ratio"] for name, row in rows.items()}
+    print(f"\n### {world}, {data.counts.interactions:,} events of {data.counts.items:,} items, none of them ignored\n")
+    print("| policy | true reward a step | × supervised+EMA | " + " | ".join(columns) + " |")
+    print("| --- | --- | --- |" + " --- |" * len(columns))
+    for name in sorted(true, key=lambda name: -true[name]):
+        cells = " | ".join(f"{values[name]:.2f}" for values in columns.values())
+        print(f"| {name} | {true[name]:.3f} | {true[name] / true['supervised+ema']:.2f} | {cells} |")
+    ranks = [spearmanr(list(true.values()), [values[name] for name in true]).statistic for values in columns.values()]
+    print(
+        "| rank correlation with the truth |  |  | " + " | ".join(f"{rank:+.2f}" for rank in ranks) + " |", flush=True
+    )
+
+
+if __name__ == "__main__":
+    main()
