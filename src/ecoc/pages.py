@@ -202,7 +202,6 @@ def simulate_page(facts: dict[str, Any]) -> str:
         *_simulator_lines(facts),
         "",
         "  Roll-out: played step after step, less a charge for where the simulators disagree. The figure to act on.",
-        *(f"  No figure can be trusted: {reason}." for reason in facts["reasons"]),
         rollout_lines(facts),
         "",
         "  One-step reward ratio at logged states, the paper's figure. It favours what pays now and wears off later.",
@@ -232,7 +231,7 @@ def rollout_lines(facts: dict[str, Any]) -> str:
     """The headline of `simulate`: a line a policy."""
     width = _widest(facts)
     head = f"{'reward a step':>14}{'ratio':>8}{'95 % interval':>18}{'uncharged':>11}{'items':>8}   can it be trusted"
-    lines = [f"  {'':<{width}}{head}"]
+    lines = [*(f"  No figure can be trusted: {reason}." for reason in facts["reasons"]), f"  {'':<{width}}{head}"]
     for row in facts["policies"]:
         interval = f"{row['low']:.2f} to {row['high']:.2f}"
         own = [reason for reason in row["reasons"] if reason not in facts["reasons"]]
