@@ -30,7 +30,7 @@ from ecoc.run import RunConfig
 from ecoc.training.optimiser import Optimiser
 
 LENGTH, DIM, N1 = 50, 64, 500
-_STRETCHES = 3
+_STRETCHES = 6
 
 
 class Ours:
@@ -154,14 +154,16 @@ class Authors:
         self.optimisers[number].step()
 
 
-def rate(step: Callable[[], int], steps: int) -> float:
-    """Transitions a CPU second, the best of a few stretches after a warm-up."""
-    step()
-    best = 0.0
+def rates(walks: dict[str, tuple[Callable[[], int], int]]) -> dict[str, float]:
+    """Transitions a CPU second: the best of a few stretches of so many steps each, in turn, after a warm-up."""
+    best = dict.fromkeys(walks, 0.0)
+    for step, _ in walks.values():
+        step()
     for _ in range(_STRETCHES):
-        started = time.process_time()
-        count = sum(step() for _ in range(steps))
-        best = max(best, count / (time.process_time() - started))
+        for name, (step, steps) in walks.items():
+            started = time.process_time()
+            count = sum(step() for _ in range(steps))
+            best[name] = max(best[name], count / (time.process_time() - started))
     return best
 
 
@@ -188,15 +190,17 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def layout(arguments: argparse.Namespace) -> None:
     """Transitions a second of every layout, and their ratios to the authors' and to supervised training."""
     for encoder in arguments.encoders.split(","):
-        slow = rate(Authors(arguments.items, encoder), 2)
+        walks: dict[str, tuple[Callable[[], int], int]] = {"authors layout": (Authors(arguments.items, encoder), 2)}
+        for name, method in LAYOUTS.items():
+            walks[name] = Ours(arguments.items, encoder, arguments.windows, method), arguments.steps
+        found = rates(walks)
+        slow = found.pop("authors layout")
         print(f"\n{encoder}, {arguments.items:,} items, d {DIM}, length {LENGTH}, {arguments.windows} windows a step")
         print(f"{'':<32}{'transitions/core-s':>20}{'x authors':>11}{'cost / supervised':>19}")
         print(f"{'authors layout':<32}{slow:>20,.0f}{1:>11}")
         base: dict[str, float] = {}
-        for name, method in LAYOUTS.items():
-            fast = rate(Ours(arguments.items, encoder, arguments.windows, method), arguments.steps)
-            base.setdefault(method["loss"], fast)
-            cost = base[method["loss"]] / fast
+        for name, fast in found.items():
+            cost = base.setdefault(LAYOUTS[name]["loss"], fast) / fast
             print(f"{name:<32}{fast:>20,.0f}{fast / slow:>11.0f}{cost:>19.2f}", flush=True)
 
 
@@ -226,7 +230,7 @@ def growth(arguments: argparse.Namespace) -> None:
 def one(arguments: argparse.Namespace) -> None:
     """One cell of `growth`."""
     step = Ours(arguments.items, "sasrec", arguments.windows, GROWING[arguments.name], sparse=arguments.name == "ecoc")
-    best = rate(step, 3)
+    best = rates({"step": (step, 3)})["step"]
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"ms": 1000 * arguments.windows * LENGTH / best, "rss": rss}))
 

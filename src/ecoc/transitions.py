@@ -1,6 +1,7 @@
 """Transitions of a batch, and the values that temporal differences aim at."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -67,8 +68,13 @@ def lambda_returns(moves: Transitions, ahead: Tensor, own: Tensor, gamma: float,
     follows = (place[1:] == place[:-1] + 1) & (moves.done[:-1] == 0)  # goes on where the one before ended
     linked = torch.zeros(rows * length, dtype=torch.bool).index_copy_(0, place[1:], follows).view(rows, length)
     segment = (~linked).cumsum(1)  # [B, L]; a row begins a segment of its own in any case
+    weight = _decay(length, gamma * trace, one_step.dtype) * (segment[:, :, None] == segment[:, None, :])
+    return one_step + (weight @ surprise[..., None]).flatten()[place]  # weight [B, L, L]
+
+
+@lru_cache(maxsize=16)
+def _decay(length: int, rate: float, dtype: torch.dtype) -> Tensor:
+    """rate^(u - k) in row k and column u > k, else 0; [L, L]."""
     steps = torch.arange(length)
-    gap = steps[None, :] - steps[:, None]  # [L, L]; columns after rows
-    decay = torch.where(gap > 0, (gamma * trace) ** gap.clamp(min=0).to(one_step.dtype), 0.0)
-    weight = decay * (segment[:, :, None] == segment[:, None, :])  # [B, L, L]
-    return one_step + (weight @ surprise[..., None]).flatten()[place]
+    gap = steps[None, :] - steps[:, None]
+    return torch.where(gap > 0, rate ** gap.clamp(min=0).to(dtype), 0.0)

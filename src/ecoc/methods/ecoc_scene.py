@@ -83,4 +83,4 @@ class Scene:
 
 def of_branches(rows: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
     """The same rows of each branch of a critic: [S, B, L, d] -> [S, N, d]."""
-    return torch.stack([rows(branch) for branch in states])
+    return rows(states[0])[None] if len(states) == 1 else torch.stack([rows(branch) for branch in states])
