@@ -29,6 +29,7 @@ class Number(Config):
     high: float | None = None
     sd: float | None = None  # over seeds
     mark: Name = ""  # such as * for significance
+    is_compared: bool = True  # no: never the best of its column, such as a figure that cannot be trusted
 
 
 Cell = Number | Name | None

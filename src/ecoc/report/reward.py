@@ -133,5 +133,5 @@ def _ratio(rows: Sequence[Facts]) -> Number:
     ratios = np.array([row["ratio"] for row in rows])
     half = np.mean([(row["high"] - row["low"]) / 2 for row in rows]) / len(rows) ** 0.5
     spread = 1.96 * ratios.std(ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else 0.0
-    reach = float(np.hypot(half, spread))
-    return Number(value=float(ratios.mean()), low=float(ratios.mean() - reach), high=float(ratios.mean() + reach))
+    mean, reach = float(ratios.mean()), float(np.hypot(half, spread))
+    return Number(value=mean, low=mean - reach, high=mean + reach, is_compared=not any(row["reasons"] for row in rows))

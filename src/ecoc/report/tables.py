@@ -82,7 +82,7 @@ def best_cells(table: Table) -> set[tuple[int, int]]:
         by_group: dict[str, list[tuple[float, int]]] = {}
         for row, cells in enumerate(table.rows):
             cell = cell_of(cells, place)
-            if isinstance(cell, Number):
+            if isinstance(cell, Number) and cell.is_compared:
                 by_group.setdefault(_group(table, row), []).append((sign * round(cell.value, column.digits), row))
         for found in by_group.values():
             top = max(found)[0]

@@ -19,6 +19,7 @@ from ecoc.report.chart import draw, is_empty
 from ecoc.report.choice import choice_figure
 from ecoc.report.document import Number, Table
 from ecoc.report.reward import explained, reward_figures, reward_finding, reward_table
+from ecoc.report.tables import best_cells
 
 TRUTH = {"logged": [0.5, 0.4, 0.6], "good": [1.0, 0.9, 1.1], "fair": [0.6, 0.5, 0.7], "poor": [0.2, 0.1, 0.3]}
 
@@ -167,6 +168,15 @@ def test_findings_name_what_can_be_trusted_and_how_well_estimators_rank() -> Non
     assert reward_finding([nothing], "Reward") == "Reward: no figure of a learned policy can be trusted: never seen."
     note = reward_table([nothing, nothing], {}, name="reward", title="Reward").note
     assert note.endswith("2 seeds. No figure can be trusted: never seen."), "said once, not of every policy"
+
+
+def test_what_cannot_be_trusted_is_never_set_in_bold() -> None:
+    rows = reward_table([simulated(poor=9.0)], {}, name="reward", title="Reward")
+    best = {rows.rows[row][0] for row, column in best_cells(rows) if rows.columns[column].name == "roll-out, log = 1"}
+    assert best == {"good"}
+
+
+def test_findings_of_the_truth_name_both_estimators() -> None:
     (told,) = _findings(TRUTH, simulated())
     assert "ranks 3 policies with a rank correlation of +1.00" in told
     assert "one-step ratio with -1.00." in told
