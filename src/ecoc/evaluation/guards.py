@@ -50,7 +50,7 @@ def unskilled(quality: Mapping[str, Any]) -> list[str]:
     if quality["events_per_item"] < _LEAST_EVENTS:
         found.append(f"the simulators saw {quality['events_per_item']:.1f} events an item, and need {_LEAST_EVENTS}")
     if quality["refused"] < REFUSED:
-        found.append(f"{quality['refused']:.1%} of the log's events are refusals: it hardly says what users leave")
+        found.append(f"only {quality['refused']:.1%} of the log's events are refusals: it hardly says what users leave")
     return found
 
 

@@ -225,7 +225,7 @@ def _best_temperature(found: tuple[Tensor, Tensor, Tensor]) -> float:
 
 
 def _log_loss(chances: Tensor, given: Tensor) -> float:
-    return float(-chances.gather(1, given[:, None]).clamp(min=1e-12).log().mean())
+    return abs(float(chances.gather(1, given[:, None]).clamp(min=1e-12).log().mean()))  # no -0
 
 
 def _quality(simulator: Simulator, episodes: Episodes, config: SimulatorConfig) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def _quality(simulator: Simulator, episodes: Episodes, config: SimulatorConfig) 
         "negatives": config.negatives,
         "events": len(given),
         "log_loss": _log_loss(counted, given),
-        "log_loss_of_shares": float(-(share[given].clamp(min=1e-12)).log().mean()),
+        "log_loss_of_shares": _log_loss(share.expand(len(given), -1), given),
         "calibration_error": _calibration_error(counted, given),
         "reward_error": float(predicted / logged - 1) if float(logged) else 0.0,
         "temperature": simulator.temperature,

@@ -92,8 +92,13 @@ def reward_figures(facts: Sequence[Facts], *, name: str, title: str) -> list[Fig
     rows = {policy: found for policy, found in _by_policy(facts).items() if policy != LOGGED}
     rolled = [_ratio(found) for found in rows.values()]
     stepped = [_mean([row["one_step"]["conditional"]["ratio"] for row in found]) for found in rows.values()]
+    doubted = [policy for policy, one in zip(rows, rolled, strict=True) if not one.is_compared]
+    note = f"Not to be trusted: {', '.join(doubted)}." if doubted else ""
+    if common := _common(facts):
+        note = f"No figure can be trusted: {'; '.join(common)}."
+    bars = _bars(f"{name}-rollout", f"Roll-out reward{title}", "roll-out reward, log = 1", list(rows), rolled)
     return [
-        _bars(f"{name}-rollout", f"Roll-out reward{title}", "roll-out reward, log = 1", list(rows), rolled),
+        bars.model_copy(update={"note": note}),
         _bars(f"{name}-one-step", f"One-step reward ratio{title}", "one-step ratio, log = 1", list(rows), stepped),
     ]
 

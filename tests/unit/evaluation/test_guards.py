@@ -128,7 +128,7 @@ def test_simulators_that_learnt_nothing_speak_against_every_figure() -> None:
     assert found(0.86) == ["the simulators know little more than how often each feedback is given"]
     assert found(0.0, 0.0) == []
     assert found(0.80, events=49.9) == ["the simulators saw 49.9 events an item, and need 50"]
-    assert found(0.80, refused=0.049) == ["4.9% of the log's events are refusals: it hardly says what users leave"]
+    assert found(0.80, refused=0.049) == ["only 4.9% of the log's events are refusals: it hardly says what users leave"]
     assert len(found(0.86, events=3, refused=0.0)) == 3
 
 

@@ -151,6 +151,7 @@ def test_the_table_of_rewards_joins_seeds_and_says_what_is_not_trusted() -> None
     assert "No figure" not in table.note
     figures = reward_figures(facts, name="reward", title="")
     assert all(figure.y.line == 1.0 and "logged" not in figure.x.names for figure in figures)
+    assert [figure.note for figure in figures] == ["Not to be trusted: poor.", ""]
     assert "log-loss 0.5000" in " ".join(explained(facts[0]))
 
 
@@ -166,6 +167,8 @@ def test_findings_name_what_can_be_trusted_and_how_well_estimators_rank() -> Non
     assert reward_finding([nothing], "Reward") == "Reward: no figure of a learned policy can be trusted."
     nothing["reasons"] = ["never seen"]
     assert reward_finding([nothing], "Reward") == "Reward: no figure of a learned policy can be trusted: never seen."
+    bars, _ = reward_figures([nothing], name="reward", title="")
+    assert bars.note == "No figure can be trusted: never seen."
     note = reward_table([nothing, nothing], {}, name="reward", title="Reward").note
     assert note.endswith("2 seeds. No figure can be trusted: never seen."), "said once, not of every policy"
 
