@@ -12,26 +12,21 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import torch
-from scipy.stats import spearmanr
 
 import ecoc
 from ecoc.data.sequences import Dataset
-from ecoc.evaluation.rollout import recent
+from ecoc.evaluation.choose import WEIGHTS
 from ecoc.evaluation.simulate import Play, simulate
-from ecoc.evaluation.truth import acting
+from ecoc.evaluation.truth import true_reward
+from ecoc.experiment.ope_truth import rank_correlation
 from ecoc.model import Model
-from ecoc.schema import PAD
-from ecoc.world import Market, Observation, evaluate, parse_world
+from ecoc.world import Market, parse_world
 from ecoc.world.log import log_batches
-from ecoc.world.market import Ints
-from ecoc.world.policies import Policy
 
-WEIGHTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 RUNS: dict[str, dict[str, Any]] = {
     "supervised+ema": {"method": {"name": "supervised"}, "train": {"ema": 0.02}},
     "prl": {"method": {"name": "prl"}},
@@ -66,25 +61,8 @@ def policies(data: Dataset, folder: Path, epochs: int) -> dict[str, Model]:
             ecoc.train(data, path, config={**values, "train": train}, resume=path.exists())
         found[name] = ecoc.load(path)
     critic = found.pop("ecoc")
-    found |= {f"ecoc, w = {w:g}": critic.by("blend", w=w) for w in WEIGHTS}
+    found |= {f"ecoc, w = {w:g}": critic.by("blend", w=w) for w in WEIGHTS if w}
     return {name: model.called(name) for name, model in found.items()}
-
-
-def in_the_world(model: Model, market: Market) -> Policy:
-    """A model that remembers what was taken up, and never shows an item twice."""
-    mine = acting(model, market)
-
-    def choose(seen: Observation, rng: np.random.Generator, /) -> Ints:
-        shown = torch.from_numpy(mine.index[seen.items].astype(np.int64))
-        given = torch.from_numpy(mine.feedback[seen.feedback].astype(np.int64))
-        kept = torch.where(torch.from_numpy(seen.feedback > 0), shown, PAD)
-        with torch.inference_mode():
-            query = mine.policy.query(recent(kept, given, mine.policy.length))
-            chosen, _ = mine.policy.topk(query, 1, exclude=shown)
-        found: Ints = mine.place[chosen.squeeze(1).numpy()]
-        return found
-
-    return choose
 
 
 def main() -> None:
@@ -103,9 +81,7 @@ def main() -> None:
         folder = options.out / f"{world.split(':')[1]}-{options.seed}-taken-up"
         data = taken_up(market, folder)
         learned = policies(data, folder, options.epochs)
-        true = {
-            name: evaluate(market, in_the_world(one, market), options.users).reward for name, one in learned.items()
-        }
+        true = {name: true_reward(one, market, options.users).reward for name, one in learned.items()}
         said = {
             kind: simulate(list(learned.values()), data, settings=Play(negatives=count), cloned=False)
             for kind, count in NEGATIVES.items()
@@ -127,7 +103,7 @@ def table(world: str, data: Dataset, true: dict[str, float], said: dict[str, dic
     for name in sorted(true, key=lambda name: -true[name]):
         cells = " | ".join(f"{values[name]:.2f}" for values in columns.values())
         print(f"| {name} | {true[name]:.3f} | {true[name] / true['supervised+ema']:.2f} | {cells} |")
-    ranks = [spearmanr(list(true.values()), [values[name] for name in true]).statistic for values in columns.values()]
+    ranks = [rank_correlation(true, values) for values in columns.values()]
     print(
         "| rank correlation with the truth |  |  | " + " | ".join(f"{rank:+.2f}" for rank in ranks) + " |", flush=True
     )

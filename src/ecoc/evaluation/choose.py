@@ -9,7 +9,6 @@ from ecoc.data.loader import open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import data_of
-from ecoc.evaluation.guards import unskilled
 from ecoc.evaluation.judge import rank_cases
 from ecoc.evaluation.metrics import means
 from ecoc.evaluation.rollout import acting_by
@@ -58,12 +57,11 @@ def choose_w(
         ranked = means(rank_cases(view.policy, dataset, cases))
         kept = ("reward", "ratio", "low", "high", "unpenalised", "doubt", "items_shown", "reasons", "trusted")
         points.append({"w": weight, **{name: facts[name] for name in kept}, "ndcg@10": ranked["ndcg@10"]})
-    lacks = unskilled(stage.simulator.quality)
     result = {
         "run": str(model.run.path),
         "data": str(dataset.path),
-        "w": None if lacks else chosen_point(points)["w"],
-        "reasons": lacks,
+        "w": None if stage.reasons else chosen_point(points)["w"],
+        "reasons": stage.reasons,
         "points": points,
         "simulator": stage.simulator.quality,
         "settings": asdict(stage.play),

@@ -116,6 +116,11 @@ class Stage:
         reference = play(simulator, acting_as_logged(), starts, exclude_seen=False, seed=settings.seed)
         return cls(settings, simulator, starts, exclude_seen, reference, usual_behaviour(reference))
 
+    @property
+    def reasons(self) -> list[str]:
+        """What speaks against every figure."""
+        return unskilled(self.simulator.quality)
+
     def played(self, candidate: Candidate) -> Played:
         """A candidate's roll-outs."""
         if candidate.name == LOGGED:
@@ -129,7 +134,7 @@ class Stage:
         charge = self.play.penalty * max(0.0, played.mean_doubt - self.reference.mean_doubt)  # leaving the log costs
         value, base = played.value(charge), self.reference.value()
         low, high = _ratio_interval(played.totals(charge), self.reference.totals(), seed=self.play.seed)
-        reasons = [] if is_log else unskilled(self.simulator.quality) + lacking(played, self.usual)
+        reasons = [] if is_log else self.reasons + lacking(played, self.usual)
         return {
             "name": candidate.name,
             "kind": "control" if candidate.is_control else "run",
@@ -205,7 +210,7 @@ def simulate(
         "settings": asdict(settings),
         "exclude_seen": stage.exclude_seen,
         "simulator": stage.simulator.quality,
-        "reasons": unskilled(stage.simulator.quality),
+        "reasons": stage.reasons,
         "one_step_simulator": {name: view.simulator.quality for name, view in paper.items()},
         "logged_reward": float(logged.reward.mean()),
         "decisions": len(logged.items),

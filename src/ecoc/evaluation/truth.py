@@ -12,6 +12,7 @@ from ecoc.errors import InputError
 from ecoc.evaluation.rollout import recent
 from ecoc.model import Model
 from ecoc.policy import Policy
+from ecoc.schema import PAD
 from ecoc.world import Evaluation, Market, MarketConfig, Observation, evaluate
 from ecoc.world.log import item_ids
 from ecoc.world.market import FEEDBACK, Ints
@@ -28,7 +29,10 @@ def open_market(data: Dataset) -> Market:
 
 @dataclass(frozen=True)
 class Acting:
-    """A learned policy as one of the world: the best item that the session has not shown yet."""
+    """A learned policy as one of the world: the best item that the session has not shown yet.
+
+    Events whose feedback its log never held are not in its histories either.
+    """
 
     policy: Policy
     index: Ints  # [items] the policy's index of each of the world's items, PAD if it never saw it
@@ -37,7 +41,9 @@ class Acting:
 
     def __call__(self, seen: Observation, rng: np.random.Generator, /) -> Ints:
         items = torch.from_numpy(self.index[seen.items].astype(np.int64))
-        history = recent(items, torch.from_numpy(self.feedback[seen.feedback].astype(np.int64)), self.policy.length)
+        given = torch.from_numpy(self.feedback[seen.feedback].astype(np.int64))
+        remembered = torch.where(given > 0, items, PAD) if self.feedback.any() else items
+        history = recent(remembered, given, self.policy.length)
         with torch.inference_mode():
             chosen, _ = self.policy.topk(self.policy.query(history), 1, exclude=items)
         shown: Ints = self.place[chosen.squeeze(1).numpy()]

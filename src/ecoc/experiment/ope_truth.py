@@ -368,7 +368,7 @@ def _regret(truth: Mapping[str, Sequence[float]], choice: Mapping[str, Any]) -> 
         ]
         for point in choice["points"]
     ]
-    title = f"No weight could be chosen without the truth: {'; '.join(choice['reasons'])}"
+    title = "No weight could be chosen without the truth"
     if choice["w"] is not None:
         regret = 1 - earned[choice["w"]] / earned[best]
         title = f"The weight chosen without the truth, w = {choice['w']:g}: regret {regret:.1%}"
@@ -383,7 +383,8 @@ def _regret(truth: Mapping[str, Sequence[float]], choice: Mapping[str, Any]) -> 
             Column(name="trusted"),
         ],
         rows=body,
-        note="Simulators fitted on the training part, played from validation histories; the test split was not used.",
+        note="Simulators fitted on the training part, played from validation histories; the test split was not used."
+        + "".join(f" Not chosen: {reason}." for reason in choice["reasons"]),
     )
 
 

@@ -184,9 +184,9 @@ class ECoC(Method):
             logits = logits if near is None else logits + near
         actions, logged = scene.columns.actions(critic, table, moves.item)
         value = moves.next(worth) + self._value_ahead(logits, ahead, actions)
-        if not config.trace:
-            return lambda_returns(moves, value, torch.zeros_like(value), config.gamma, 0.0)
-        own = moves.current(worth) + q_of(of_branches(moves.current, nu), logged).amin(0)
+        own = torch.zeros_like(value)  # not looked at without a trace
+        if config.trace:
+            own = moves.current(worth) + q_of(of_branches(moves.current, nu), logged).amin(0)
         return lambda_returns(moves, value, own, config.gamma, config.trace)
 
     def _value_ahead(self, logits: Tensor, states: Tensor, actions: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class Columns:
         if self.items is None:
             found = critic.actions(table[PAD + 1 :])
             return found, found.index_select(1, logged - (PAD + 1))
-        items, place = torch.unique(torch.cat([self.items, logged]), return_inverse=True)  # half of them are repeats
+        items, place = torch.unique(torch.cat([self.items, logged]), return_inverse=True)  # a pool holds logged items
         found = critic.actions(embedding(items, table, sparse=sparse))
         columns, own = place.split([len(self.items), len(logged)])
         return found.index_select(1, columns), found.index_select(1, own)

@@ -18,7 +18,7 @@ from simulate_case import SMALL, hasty, rows, simulated_runs
 import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
-from ecoc.evaluation import choose as choose_module
+from ecoc.evaluation import simulate as simulate_module
 from ecoc.evaluation.choose import choose_w, chosen_point
 from ecoc.evaluation.simulate import Stage, simulate
 from ecoc.model import load
@@ -73,7 +73,7 @@ def test_the_choice_by_hand() -> None:
 
 
 def test_a_choice_is_kept_and_acted_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose_module, "unskilled", lambda _: [])
+    monkeypatch.setattr(simulate_module, "unskilled", lambda _: [])
     found = choose_w(run, weights=(5.0, 1.0), settings=SMALL)
     assert [point["w"] for point in found["points"]] == [0.0, 1.0, 5.0], "w = 0 is always looked at"
     kept = json.loads((run / ACTING).read_text())

@@ -73,6 +73,20 @@ def test_only_the_latest_items_are_read_and_all_shown_ones_are_left_out(data: Da
     assert shown.tolist() == [3]
 
 
+@pytest.mark.parametrize(
+    ("codes", "read"),
+    [([0, 1, 2, 3], [2, 3]), ([0, 0, 0, 0], [1, 2, 3])],
+    ids=["what its log never held is forgotten", "a log without feedback holds every event"],
+)
+def test_histories_hold_what_the_log_would(data: Dataset, codes: list[int], read: list[int]) -> None:
+    policy = Remembers(5, length=3)
+    numbers = np.arange(1, 6, dtype=np.int32)
+    player = Acting(policy, numbers, np.arange(-1, 5, dtype=np.int32), np.array(codes, np.int32))
+    shown = player(seen(open_market(data), [[0, 1, 2]], [[0, 1, 3]]), np.random.default_rng(0))
+    assert [item for item in policy.asked[0].items[0].tolist() if item != PAD] == read
+    assert shown.tolist() == [3], "what was ignored is not shown again either"
+
+
 def test_a_trained_model_plays_its_world(data: Dataset, tmp_path: Path) -> None:
     settings = {"train": {"max_steps": 5}, "encoder": {"dim": 8, "length": 10}}
     model = ecoc.load(ecoc.train(data, tmp_path / "run", method="ecoc", settings=settings).path)

@@ -125,7 +125,8 @@ def test_regret_of_the_chosen_weight() -> None:
     assert [row[-1] for row in table.rows] == ["yes"] * 6 + ["no"]
     assert not is_empty(choice_figure({"w": 5.0, "points": points}))
     table = _regret(truth, {"w": None, "reasons": ["too few", "no refusals"], "points": points})
-    assert table.title == "No weight could be chosen without the truth: too few; no refusals"
+    assert table.title == "No weight could be chosen without the truth"
+    assert table.note.endswith("Not chosen: too few. Not chosen: no refusals.")
     assert [row[0] for row in table.rows][3:5] == ["5", "10 (best)"]
 
 
