@@ -14,7 +14,7 @@ CAVEATS = (
     "The one-step ratio asks what a single recommendation at a logged state would earn. It rewards what pays now and"
     " wears off later, and in the built-in worlds its ranking says nothing of the truth, or the reverse (see ecoc"
     " reproduce ope-truth).",
-    "Figures marked as not trusted rest on states or items the log hardly holds; do not choose by them.",
+    "Figures marked as not trusted rest on what the log hardly holds: states, items or refusals; do not choose by them.",
 )
 _LONGEST = 20_000
 
@@ -39,11 +39,11 @@ def reward_table(facts: Sequence[Facts], earned: Mapping[str, Sequence[float]], 
     columns = [
         Column(name="policy"),
         Column(name="roll-out, log = 1", better="high", digits=3),
+        Column(name="trusted"),  # beside what it is about, where a narrow page still shows it
         Column(name="uncharged", digits=3),
         Column(name="one-step ratio (the paper's)", digits=3),
         Column(name="items shown", digits=0),
         *[Column(name="true reward a step", better="high", digits=3)] * bool(earned),
-        Column(name="trusted"),
     ]
     base = [one["policies"][0]["reward"] for one in facts]
     body: list[list[Cell]] = []
@@ -60,11 +60,11 @@ def reward_table(facts: Sequence[Facts], earned: Mapping[str, Sequence[float]], 
             [
                 policy,
                 _ratio(rows),
+                "no" if reasons else "yes",
                 _mean([row["unpenalised"] / unit for row, unit in zip(rows, base, strict=True)]),
                 _mean([row["one_step"]["conditional"]["ratio"] for row in rows]),
                 _mean([row["items_shown"] for row in rows]),
                 *[really] * bool(earned),
-                "no" if reasons else "yes",
             ]
         )
     note = f"{facts[0]['starts']:,} users, {facts[0]['steps']:.1f} steps each; intervals over users and simulators"
