@@ -14,7 +14,7 @@ CAVEATS = (
     "The one-step ratio asks what a single recommendation at a logged state would earn. It rewards what pays now and"
     " wears off later, and in the built-in worlds its ranking says nothing of the truth, or the reverse (see ecoc"
     " reproduce ope-truth).",
-    "Figures marked as not trusted rest on what the log hardly holds: states, items or refusals; do not choose by them.",
+    "Figures marked as not trusted rest on what the log hardly holds: states, items, refusals; do not choose by them.",
 )
 _LONGEST = 20_000
 
