@@ -120,6 +120,26 @@ def test_more_of_it_shares_what_is_there(
     assert {cell["status"] for cell in found["cells"]} == {"done"}
 
 
+def test_what_users_had_can_be_left_out(folder: Path, imitated: dict[str, Any]) -> None:
+    """In the folder of the other ranking: cells of their own, the same runs, and what `ecoc evaluate` says of them."""
+    trained = {path: path.stat().st_mtime_ns for path in (folder / "out/runs").rglob("result.json")}
+    options: dict[str, Any] = {"methods": ["supervised+ema"], "encoders": ["sasrec"], "seeds": 1, "steps": 8}
+    heard: list[str] = []
+    found = reproduce(
+        "imitation", folder / "market", folder / "out", max_cases=100, exclude_seen=True, say=heard.append, **options
+    )
+    assert {path: path.stat().st_mtime_ns for path in trained} == trained
+    assert "there already" not in heard[0]
+    (cell,) = (cell for cell in found["cells"] if cell["method"] == "supervised+ema")
+    run = folder / "out/runs/sasrec/supervised+ema/8-steps/seed-0"
+    assert cell["metrics"] == ecoc.evaluate(run, max_cases=100, exclude_seen=True)["metrics"]
+    (before,) = (cell for cell in imitated["cells"] if cell["method"] == "supervised+ema" and cell["seed"] == 0)
+    assert cell["metrics"] != before["metrics"]
+    assert not any("--exclude-seen" in text for text in found["caveats"])
+    assert any("--exclude-seen" in text for text in imitated["caveats"])
+    assert "the user's own past left out" in load_document(folder / "out").sections[0].text[0]
+
+
 def test_what_every_method_costs_is_told(folder: Path) -> None:
     options: dict[str, Any] = {"methods": ["supervised", "neural_lcb"], "encoders": ["gru4rec"], "steps": 3, "seeds": 1}
     found = reproduce("imitation", folder / "market", folder / "costs", max_cases=50, **options)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ecoc.cli.app import Debug, Json, Quiet, Seed, Threads, answer, app
+from ecoc.cli.app import Debug, ExcludeSeen, Json, Quiet, Seed, Threads, answer, app
 from ecoc.console import note, progress
 
 
@@ -33,6 +33,7 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one parameter a flag
         str | None, typer.Option(help="Time to stay within, e.g. 30m: steps, then seeds, then rows are trimmed.")
     ] = None,
     max_cases: Annotated[int, typer.Option(min=0, help="Test cases to judge, a random sample; 0: all.")] = 10_000,
+    exclude_seen: ExcludeSeen = False,
     seed: Seed = None,
     threads: Threads = None,
     json_: Json = False,
@@ -54,6 +55,7 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one parameter a flag
             steps=steps,
             budget=budget,
             max_cases=max_cases,
+            exclude_seen=exclude_seen,
             seed=seed or 0,
             threads=threads,
             command=shlex.join(["ecoc", *sys.argv[1:]]),

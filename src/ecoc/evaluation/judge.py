@@ -13,6 +13,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.policy import Policy
 from ecoc.schema import PAD
 
+REPEATS = 0.2  # share of targets that occurred before; a log with fewer hardly repeats
 _CASES = 1024  # encoded at a time
 
 

@@ -16,7 +16,7 @@ from ecoc.errors import InputError
 from ecoc.evaluation.estimators import one_step, ratio_estimate
 from ecoc.evaluation.evaluate import data_of, open_models, same_data
 from ecoc.evaluation.guards import IMITATION, REFUSED, imitation_losses, lacking, unskilled, usual_behaviour
-from ecoc.evaluation.judge import is_seen
+from ecoc.evaluation.judge import REPEATS, is_seen
 from ecoc.evaluation.logged import Logged, Witness, best_items, open_logged
 from ecoc.evaluation.rollout import (
     Actor,
@@ -40,7 +40,6 @@ Ints = NDArray[np.int64]
 _RESAMPLES = 1000
 _ROWS = 1024
 _DECISIONS = 20_000
-_REPEATS = 0.2  # share of repeated items in a log from which policies may repeat too
 _NEGATIVES = 4
 LOGGED = "logged"
 
@@ -231,7 +230,7 @@ def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, in
     exclude = settings.exclude_seen
     if exclude is None:
         cases = open_cases(data, split, min_history=1, most=_DECISIONS, seed=0)
-        exclude = bool(is_seen(data, cases).mean() < _REPEATS) if len(cases) else True
+        exclude = bool(is_seen(data, cases).mean() < REPEATS) if len(cases) else True
     negatives = settings.negatives
     if negatives is None:
         rewards = open_sessions(data).rewards

@@ -23,7 +23,7 @@ from ecoc.experiment.variants import VALIDATIONS, Variant, settings
 from ecoc.methods import METHODS
 from ecoc.model import Model, load
 from ecoc.report.document import Section
-from ecoc.run import RunConfig
+from ecoc.run import RESULT, RunConfig
 from ecoc.schema import json_bytes
 from ecoc.storage import write_whole
 from ecoc.training.start import train
@@ -49,6 +49,7 @@ class Asked:
     budget: float | None
     max_cases: int
     seed: int
+    exclude_seen: bool = False
 
     def values(self) -> dict[str, Any]:
         """As JSON takes it."""
@@ -102,7 +103,16 @@ class Context:
     def options(self) -> Options:
         """Which cases those are."""
         probe = self.config(_PROBE, "sasrec", self.asked.seed)
-        return Options(max_cases=self.asked.max_cases, min_history=probe.train.min_history, seed=self.asked.seed)
+        return Options(
+            max_cases=self.asked.max_cases,
+            exclude_seen=self.asked.exclude_seen,
+            min_history=probe.train.min_history,
+            seed=self.asked.seed,
+        )
+
+    def _judging(self, kind: str) -> str:
+        """Cells of both ways to rank live side by side, and share their runs."""
+        return f"{kind}-exclude-seen" if self.asked.exclude_seen else kind
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
@@ -169,7 +179,7 @@ class Context:
         """Train, and rank the test cases in every view."""
         spec = self.run(variant, encoder, seed)
         return Cell(
-            f"run/{spec.name}",
+            f"{self._judging('run')}/{spec.name}",
             lambda watch: self._judged(spec, watch),
             lambda: self.depends(spec) | {"options": asdict(self.options)},
             seconds=self._seconds(spec),
@@ -217,7 +227,7 @@ class Context:
             )
 
         return Cell(
-            f"untrained/length-{length}",
+            f"{self._judging('untrained')}/length-{length}",
             work,
             lambda: {"options": asdict(self.options), "length": length},
             seconds=_FIXED_SECONDS,
@@ -249,7 +259,7 @@ class Context:
         return self.paces.get((variant.paced_as or variant.name, encoder), slowest)
 
     def _seconds(self, spec: RunSpec) -> float:
-        """Estimate of training and judging."""
+        """Estimate of training, if that is still to do, and judging."""
         pace = self._pace(spec.variant, spec.encoder)
         if pace is None:
             return 0.0
@@ -257,7 +267,8 @@ class Context:
         ranked = VALIDATIONS * averages * spec.config.train.validation_cases
         cases = min(self.asked.max_cases or self.data.counts.test_targets, self.data.counts.test_targets)
         judged = _JUDGING * cases * len(spec.variant.views)
-        return _FIXED_SECONDS + pace.start + spec.steps * pace.wall + (ranked + judged) * pace.case
+        trained = pace.start + spec.steps * pace.wall + ranked * pace.case
+        return _FIXED_SECONDS + judged * pace.case + (0.0 if (self.folder(spec) / RESULT).is_file() else trained)
 
     def _judged(self, spec: RunSpec, watch: Watcher) -> tuple[dict[str, Any], Arrays]:
         models = self.views(spec, watch)

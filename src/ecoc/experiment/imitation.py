@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from ecoc.evaluation.judge import REPEATS
 from ecoc.evaluation.metrics import KS
 from ecoc.experiment import paper
 from ecoc.experiment.cells import Cell as Work
@@ -65,8 +66,20 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
         ],
         tables=tables,
         figures=[figure] if figure else [],
-        caveats=caveats(context, cells(context), results, NOT_REINFORCEMENT),
+        caveats=caveats(context, cells(context), results, *_repeats(context), NOT_REINFORCEMENT),
     )
+
+
+def _repeats(context: Context) -> list[str]:
+    """A log that hardly repeats is better judged without what users had: some models put that first, others cannot."""
+    share = float(context.seen.mean())
+    if context.asked.exclude_seen or share >= REPEATS:
+        return []
+    return [
+        f"Only {share:.1%} of the targets occurred before in their sequence, yet what users had stays in the ranking,"
+        " as in the paper. It takes first places nobody would give it, most of all in models that read and score items"
+        " by the same vectors; --exclude-seen leaves it out."
+    ]
 
 
 def _finding(encoder: str, rows: Sequence[Row]) -> str:
@@ -141,7 +154,7 @@ def _parts(context: Context, rows: Sequence[Row]) -> Table:
 def _beside_paper(context: Context, rows: Sequence[Row]) -> list[Table]:
     """Ours and the published numbers, if the data are the paper's."""
     published = paper.RESULTS.get(preset_of(context.data) or "", [])
-    if not published:
+    if not published or context.asked.exclude_seen:  # the paper left them in
         return []
     names = paper.METRICS
     ours = {(row.group, row.title): row for row in rows if row.cells}

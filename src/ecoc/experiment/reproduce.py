@@ -44,6 +44,7 @@ def reproduce(  # noqa: PLR0913 - one parameter a choice
     steps: int | None = None,
     budget: str | float | None = None,
     max_cases: int = 10_000,
+    exclude_seen: bool = False,
     seed: int = 0,
     threads: int | None = None,
     command: str = "",
@@ -55,7 +56,8 @@ def reproduce(  # noqa: PLR0913 - one parameter a choice
     What an earlier call finished is not computed again, so an interrupted call is simply repeated. `steps` are training
     steps of every run (none: 8 epochs, at least 1,000 steps; on the paper's datasets its 20 epochs), `seeds` how often
     each run is repeated. With a `budget`, such as 30m, both are trimmed, and it is said where. `max_cases` test cases
-    are judged; 0: all. `say` is told what is planned and each cell as it ends.
+    are judged; 0: all. `exclude_seen` takes the items of a user's past out of every ranking. `say` is told what is
+    planned and each cell as it ends.
     """
     chosen = _chosen(experiment)
     asked = Asked(
@@ -67,6 +69,7 @@ def reproduce(  # noqa: PLR0913 - one parameter a choice
         parse_budget(budget) if isinstance(budget, str) else budget,
         max_cases,
         seed,
+        exclude_seen,
     )
     _check(asked)
     desk, folder = Desk(Clock(asked.budget), progress or unwatched, say), Path(out)

@@ -137,9 +137,10 @@ def caveats(context: Context, cells: Iterable[Cell], results: Mapping[str, Found
 def described(context: Context) -> str:
     """The setting of a table in one sentence."""
     counts, seeds = context.data.counts, context.plan.seeds
+    among = f"all {counts.items:,} items" + ", the user's own past left out" * context.asked.exclude_seen
     return (
         f"{context.plan.steps:,} training steps a run, {seeds} seed{'s' * (seeds > 1)}, {len(context.bench.cases):,}"
-        f" test cases ranked among all {counts.items:,} items; {ALIKE}."
+        f" test cases ranked among {among}; {ALIKE}."
     )
 
 
