@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoc.errors import ArtifactError
+from ecoc.evaluation.judge import REPEATS
 from ecoc.folder import file_sha256
 from ecoc.model import BEST, Model, Recommendations
 from ecoc.run import Run
@@ -71,6 +72,11 @@ def evaluate_page(facts: dict[str, Any]) -> str:
         lines.append(
             f"  {name} acts by {facts['acting']}: it gives up likeness to the log for long-term reward;"
             " --rank-by policy ranks as its cloned policy does"
+        )
+    if not facts["exclude_seen"] and facts["seen"]["cases"] < REPEATS * facts["cases"]:
+        lines.append(
+            "  few targets are items of the past, yet those compete with them, as in the paper; --exclude-seen ranks as"
+            " one would show"
         )
     for kind, what in (("seen", "already in the user's past"), ("new", "not in the user's past")):
         if facts[kind]["cases"]:
