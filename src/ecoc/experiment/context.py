@@ -15,6 +15,7 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation.evaluate import Bench, Judged, Options
 from ecoc.evaluation.judge import is_seen
 from ecoc.evaluation.metrics import KS
+from ecoc.evaluation.simulate import Play, habits
 from ecoc.evaluation.truth import open_market, true_reward
 from ecoc.experiment.cells import Arrays, Cell, Found, Store
 from ecoc.experiment.pace import Pace, measure
@@ -118,6 +119,11 @@ class Context:
     def seen(self) -> NDArray[np.bool_]:
         """Whether each case's item occurred before in its sequence."""
         return is_seen(self.data, self.bench.cases)
+
+    @cached_property
+    def made_up(self) -> int:
+        """How many items at random stand for refusals, an event, when simulators are fitted on the data."""
+        return habits(self.data, Play(exclude_seen=True))[1]
 
     @cached_property
     def market(self) -> Market | None:

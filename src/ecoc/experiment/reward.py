@@ -19,7 +19,7 @@ from ecoc.watch import Watcher
 
 ENCODERS = ("sasrec",)
 _METHODS = ("supervised", BASE, "ecoc", "ecoc-paper", "sqn", "sa2c", "prl")
-_FIT_SECONDS, _PLAY_SECONDS = 1.4e-4, 2.5  # an event and a member; a policy: as measured on one slow core
+_FIT_SECONDS, _PLAY_SECONDS = 1.4e-4, 2.5  # an answer and a member; a policy: as measured on one slow core
 
 
 def variants(context: Context) -> list[Variant]:
@@ -30,7 +30,7 @@ def variants(context: Context) -> list[Variant]:
 def simulate_seconds(context: Context, policies: int, members: int = 3) -> float:
     """Estimate of one call of simulate."""
     events = min(context.data.counts.interactions, Play().most_events)
-    return 2.0 + events * (members + 0.25) * _FIT_SECONDS + policies * _PLAY_SECONDS
+    return 2.0 + events * (1 + context.made_up) * (members + 0.25) * _FIT_SECONDS + policies * _PLAY_SECONDS
 
 
 def models_of(context: Context, chosen: Sequence[Variant], encoder: str, seed: int, watch: Watcher) -> list[Model]:
