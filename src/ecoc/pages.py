@@ -75,8 +75,8 @@ def evaluate_page(facts: dict[str, Any]) -> str:
         )
     if not facts["exclude_seen"] and facts["seen"]["cases"] < REPEATS * facts["cases"]:
         lines.append(
-            "  few targets are items of the past, yet those compete with them, as in the paper; --exclude-seen ranks as"
-            " one would show"
+            "  few targets are items of the user's past, yet those stay in the ranking, as in the paper; --exclude-seen"
+            " leaves them out"
         )
     for kind, what in (("seen", "already in the user's past"), ("new", "not in the user's past")):
         if facts[kind]["cases"]:

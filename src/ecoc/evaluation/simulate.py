@@ -224,19 +224,23 @@ def simulate(
 def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, int]:
     """Whether policies leave out what was seen, and how many negatives the log needs; of validation, without the test.
 
-    A log that hardly repeats gets policies that do not. A log with hardly any event of no worth holds only what users
-    took up: then items at random stand for what they would not have.
+    A log that hardly repeats gets policies that do not.
     """
     exclude = settings.exclude_seen
     if exclude is None:
         cases = open_cases(data, split, min_history=1, most=_DECISIONS, seed=0)
         exclude = bool(is_seen(data, cases).mean() < REPEATS) if len(cases) else True
-    negatives = settings.negatives
-    if negatives is None:
-        rewards = open_sessions(data).rewards
-        refused = 0.0 if rewards is None else float((rewards <= 0).mean())
-        negatives = 0 if refused >= REFUSED else _NEGATIVES
-    return exclude, negatives
+    return exclude, made_up(data) if settings.negatives is None else settings.negatives
+
+
+def made_up(data: Dataset) -> int:
+    """How many items at random stand, beside each event, for what users would not have taken.
+
+    None where the log holds refusals; with hardly any event of no worth it holds only what users took up.
+    """
+    rewards = open_sessions(data).rewards
+    refused = 0.0 if rewards is None else float((rewards <= 0).mean())
+    return 0 if refused >= REFUSED else _NEGATIVES
 
 
 def controls(data: Dataset) -> list[Candidate]:

@@ -15,7 +15,7 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation.evaluate import Bench, Judged, Options
 from ecoc.evaluation.judge import is_seen
 from ecoc.evaluation.metrics import KS
-from ecoc.evaluation.simulate import Play, habits
+from ecoc.evaluation.simulate import made_up
 from ecoc.evaluation.truth import open_market, true_reward
 from ecoc.experiment.cells import Arrays, Cell, Found, Store
 from ecoc.experiment.pace import Pace, measure
@@ -122,8 +122,8 @@ class Context:
 
     @cached_property
     def made_up(self) -> int:
-        """How many items at random stand for refusals, an event, when simulators are fitted on the data."""
-        return habits(self.data, Play(exclude_seen=True))[1]
+        """How many refusals simulators of the data make up for each event."""
+        return made_up(self.data)
 
     @cached_property
     def market(self) -> Market | None:
