@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ["core.txt", "dev.txt"]
-MOST_CORE = 20
+MOST_CORE = 28
 FORBIDDEN = re.compile(r"\bpickle\b|torch\.load|\beval\(|\bexec\(|allow_pickle=True|import_module\(|__import__")
 ALLOWED = {"src/ecoc/__init__.py": "import_module("}  # of names written there, not of a user's
 
