@@ -1,4 +1,5 @@
-# Two commands matter: `make demo` and `make test`. Both set up .venv first, from hash-locked requirements.
+# Two commands matter: `make demo` and `make test`. Both set up .venv first, from hash-locked requirements; `make test` also
+# installs the Debian packages that the tests need.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +12,10 @@ SHARED ?= $(or $(ECOC_SHARED_DATA),../shared/data)
 demo: $(READY)  ## a world with a known truth, prepared and learnt from, and what policies really earn in it
 	"$(BIN)/ecoc" demo --out demo
 
-test: $(READY) lint  ## everything CI runs: lint, types, import contract, all tests, real data if it is there
+# The recipe, not the prerequisites, sets the order: nothing starts before the Debian packages are there.
+test:  ## everything CI runs: Debian packages, .venv, lint, types, import contract, all tests, real data if it is there
+	PYTHON="$(PYTHON)" tools/system_packages.sh python3-venv faketime strace chromium
+	$(MAKE) --no-print-directory lint
 	"$(BIN)/pytest" -n 2 -m "not soak"
 	"$(BIN)/python" tools/check_real_data.py "$(SHARED)"
 	"$(BIN)/python" tools/check_ope.py "$(SHARED)"
