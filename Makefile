@@ -21,14 +21,15 @@ test:  ## everything CI runs: Debian packages, .venv, lint, types, import contra
 	"$(BIN)/python" tools/check_ope.py "$(SHARED)"
 	"$(BIN)/python" tools/audit.py
 
-lint: $(READY)  ## style, types, import contract
+lint: $(READY)  ## style, types, import contract, and that the documentation builds
 	"$(BIN)/ruff" check .
 	"$(BIN)/ruff" format --check .
 	"$(BIN)/mypy"
 	"$(BIN)/lint-imports" --no-cache
+	"$(BIN)/zensical" build --clean --strict
 
-docs: $(READY)  ## the documentation as a site in site/
-	"$(BIN)/zensical" build --strict
+docs: $(READY)  ## the documentation as a site in site/, with API pages made from docstrings
+	"$(BIN)/zensical" build --clean --strict
 
 bench: $(READY)  ## speed, as ratios measured in one run
 	"$(BIN)/python" benchmarks/prepare.py
@@ -58,4 +59,4 @@ $(READY): pyproject.toml constraints.txt requirements/dev.txt
 	touch "$(READY)"
 
 clean:
-	rm -rf "$(VENV)" site demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf "$(VENV)" site demo .cache .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
