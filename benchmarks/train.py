@@ -1,15 +1,15 @@
 """Speed and quality of supervised training, as ratios measured in one run. One thread; seconds are process CPU seconds.
 
     ecoc prepare ml-1m --format movielens --split leave-one-out --validation 0 -o ml
-    python benchmarks/train.py peers ml --python PEER_PYTHON --scripts FOLDER   # RePlay beside ours, time to quality
+    PEERS_DATA=SPLIT python benchmarks/train.py peers ml --python PEER_PYTHON --scripts FOLDER  # beside RePlay
     python benchmarks/train.py prefix ml       # all positions at once against one sample per prefix
     python benchmarks/train.py windows ml      # random, tile and prefix windows: quality and cost at equal time
     python benchmarks/train.py growth          # step time and memory at 10k, 100k and 1M items
     python benchmarks/train.py evaluate        # full ranking of 200k cases x 100k items against the bare product
 
-PEER_PYTHON is an interpreter with RePlay installed and FOLDER holds its script run_replay.py, which reads PEERS_DATA
-(train.csv, test.csv of the same leave-one-out split), PEERS_BUDGET, PEERS_BATCH and prints a JSON line with
-targets_per_s, hr10 and ndcg10.
+PEER_PYTHON is an interpreter with RePlay installed. SPLIT is a folder with train.csv and test.csv of the same
+leave-one-out split. FOLDER holds the script run_replay.py, which reads the environment variables PEERS_DATA,
+PEERS_BUDGET and PEERS_BATCH and prints a JSON line with targets_per_s, hr10 and ndcg10.
 """
 
 import argparse
@@ -99,7 +99,10 @@ def budgeted(data: Dataset, seconds: float, values: Mapping[str, Any], seed: int
 
 
 def peers(arguments: argparse.Namespace) -> None:
-    """RePlay and ours in turn, then our quality after 20 and 90 seconds."""
+    """RePlay and ours in turn, then our quality after 20 and 90 seconds; needs the environment variable PEERS_DATA."""
+    split = os.environ.get("PEERS_DATA")
+    if split is None or not all((Path(split) / name).is_file() for name in ("train.csv", "test.csv")):
+        sys.exit(f"peers: PEERS_DATA is {split!r}; set it to a folder with train.csv and test.csv of the split of DATA")
     data = ecoc.open_data(arguments.data)
     sampled, full = {"method": {"loss": "sampled"}}, {"method": {"loss": "full"}}
     environment = os.environ | {

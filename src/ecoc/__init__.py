@@ -3,8 +3,10 @@
 Importing this is light: each public name is loaded when it is first used.
 """
 
+import sys
 from importlib import import_module
 from importlib.metadata import version as _version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ecoc.gymnasium_entry import register_when_imported
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from ecoc.report.write import report
     from ecoc.run import Run
     from ecoc.training.start import train
+
+if sys.platform != "linux":  # locks, signals and memory limits are those of Linux; the command needs no traceback
+    _refusal = f"ecoc runs on Linux only; this system is {sys.platform}"
+    raise SystemExit(_refusal) if Path("".join(sys.argv[:1])).stem == "ecoc" else ImportError(_refusal)
 
 __version__ = _version("ecoc")
 

@@ -264,13 +264,17 @@ def first(starts: Starts, count: int) -> Starts:
     return Starts(starts.items[:count], starts.feedback[:count], starts.left[:count], starts.sequence[:count])
 
 
-def test_one_who_has_seen_everything_is_said_so_or_shown_something() -> None:
-    users = made_up(3)
+def test_a_session_ends_when_every_item_was_shown() -> None:
     starts = Starts(torch.tensor([[1, 2]]), torch.tensor([[1, 1]]), torch.tensor([3]), np.arange(1))
-    try:
-        play(users, acting_at_random(3), starts, exclude_seen=True, seed=0)
-    except InputError:
-        return
+    played = play(made_up(3), acting_at_random(3), starts, exclude_seen=True, seed=0)
+    assert played.items.tolist() == [[[3]], [[3]]], "item 3 is the only one left; three steps were asked for"
+    assert played.counted.tolist() == [[True]]
+
+
+def test_users_who_have_seen_everything_are_refused() -> None:
+    starts = Starts(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 1, 1]]), torch.tensor([3]), np.arange(1))
+    with pytest.raises(InputError, match="every item was shown to every user; let policies repeat items"):
+        play(made_up(3), acting_at_random(3), starts, exclude_seen=True, seed=0)
 
 
 @settings(max_examples=30, deadline=None)
