@@ -32,5 +32,14 @@ class Registry(Generic[T]):
                 return found
         raise InputError(f"unknown {self.kind} '{name}'; {did_you_mean(name, self)}")
 
+    def register(self, name: str, kind: type[T]) -> None:
+        """Add a class for this process, as a script or a notebook does; a name that is taken is refused.
+
+        A run that used it opens only where the class is registered again. A package uses an entry point instead.
+        """
+        if name in list(self):
+            raise InputError(f"{self.kind} '{name}' exists already; choose another name")
+        self._table[name] = kind
+
     def _outside(self) -> list[EntryPoint]:
         return list(entry_points(group=f"ecoc.{self.kind}s"))
