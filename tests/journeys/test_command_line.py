@@ -1,8 +1,6 @@
 """The whole journey by the real command line, as a stranger would go it."""
 
 import json
-import os
-import re
 import shutil
 import stat
 import subprocess
@@ -136,33 +134,6 @@ def test_output_cut_off_by_a_reader_is_no_error(ecoc_command: Path, tmp_path: Pa
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "prepared dataset" in done.stdout
     assert done.stderr == ""
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("pages", [("README.md",), ("docs/train.md", "docs/evaluate.md"), ("docs/method.md",)])
-def test_every_command_of_the_documents_works(pages: tuple[str, ...], ecoc_command: Path, tmp_path: Path) -> None:
-    text = "\n".join((ROOT / page).read_text() for page in pages)
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    commands = [
-        line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.startswith("ecoc ")
-    ]
-    assert len(commands) >= 3
-    (tmp_path / "events.csv").write_text(
-        "user_id,item_id,ts,event\n"
-        + "".join(f"u{k % 9},i{k % 13},{1_700_000_000 + 60 * k},{('view', 'cart', 'buy')[k % 3]}\n" for k in range(300))
-    )
-    path = os.environ["PATH"]
-    for command in commands:
-        done = subprocess.run(
-            ["bash", "-c", command.split(" #")[0]],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": f"{ecoc_command.parent}:{path}"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, (command, done.stderr)
 
 
 def test_a_fresh_install_works_in_an_odd_place_with_a_read_only_home(
