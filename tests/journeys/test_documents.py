@@ -180,7 +180,7 @@ def test_every_page_with_commands_is_run() -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("pages", GROUPS, ids=lambda pages: "+".join(pages))
+@pytest.mark.parametrize("pages", GROUPS, ids="+".join)
 def test_every_command_of_the_documents_works(
     pages: tuple[str, ...], workplace: Path, ecoc_command: Path, tmp_path: Path
 ) -> None:
