@@ -1,4 +1,4 @@
-"""Draw docs/world.png: what each policy really earns, step by step, in the two built-in worlds.
+"""Draw docs/world.png: the true reward of each policy by step of the session, in the two built-in worlds.
 
 python tools/draw_world.py [OUT.png]
 """
@@ -30,7 +30,7 @@ def main(out: Path) -> None:
         for policy, (colour, line) in STYLES.items():
             result = evaluate(market, POLICIES[policy](market), USERS)
             steps = range(4, 4 + len(result.per_step))
-            label = f"{policy.replace('_', '-')}: {result.reward:.2f} a step"
+            label = f"{policy.replace('_', '-')}: {result.reward:.2f} per step"
             panel.plot(steps, result.per_step, line, color=colour, label=label, linewidth=2)
         panel.set_title(f"{name} ({title})", fontsize=10)
         panel.set_xlabel("step of the session")
