@@ -25,8 +25,8 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 from ecoc.batch import Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS, Encoder
-from ecoc.model import build_method
-from ecoc.run import RunConfig
+from ecoc.methods.build import build_method
+from ecoc.runs.config import RunConfig
 from ecoc.training.optimiser import Optimiser
 
 LENGTH, DIM, N1 = 50, 64, 500

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from ecoc.evaluation.norm_ranks import Table
-from ecoc.evaluation.normtest import differences
-from ecoc.watch import unwatched
+from ecoc.evaluation.norm_test import differences
+from ecoc.progress import unwatched
 
 Singles = NDArray[np.float32]
 

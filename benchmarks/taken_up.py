@@ -19,11 +19,11 @@ import torch
 
 import ecoc
 from ecoc.data.sequences import Dataset
-from ecoc.evaluation.choose import WEIGHTS
-from ecoc.evaluation.simulate import Play, simulate
-from ecoc.evaluation.truth import true_reward
 from ecoc.experiment.ope_truth import rank_correlation
 from ecoc.model import Model
+from ecoc.ope.choose_weight import WEIGHTS
+from ecoc.ope.simulate import Play, simulate
+from ecoc.ope.truth import true_reward
 from ecoc.world import Market, parse_world
 from ecoc.world.log import log_batches
 

@@ -30,8 +30,8 @@ import ecoc
 from ecoc.data.loader import Windows, dims_of, open_sessions
 from ecoc.data.sequences import Dataset
 from ecoc.encoders import Encoder
-from ecoc.model import build_method
-from ecoc.run import RunConfig
+from ecoc.methods.build import build_method
+from ecoc.runs.config import RunConfig
 from ecoc.training.optimiser import Optimiser
 
 _CALIBRATION = 60  # steps timed to plan a budget
@@ -218,9 +218,9 @@ import json, resource, sys, time
 import numpy as np, torch
 import ecoc
 from ecoc.data.loader import dims_of, open_cases
-from ecoc.evaluation.judge import rank_cases
+from ecoc.evaluation.ranks import rank_cases
 from ecoc.model import build_method
-from ecoc.run import RunConfig
+from ecoc.runs.config import RunConfig
 
 torch.set_num_threads(1)
 data = ecoc.open_data(sys.argv[1])

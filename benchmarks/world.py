@@ -22,7 +22,7 @@ from scipy import stats
 
 import ecoc
 from ecoc.data.sequences import Dataset
-from ecoc.evaluation.truth import open_market, true_reward
+from ecoc.ope.truth import open_market, true_reward
 from ecoc.world import POLICIES, Market, evaluate, parse_world
 
 TAU = 0.02

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ecoc.evaluation.estimators import Decisions, Estimate, one_step
+from ecoc.ope.estimators import Decisions, Estimate, one_step
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

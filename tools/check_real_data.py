@@ -160,7 +160,7 @@ def prepared(case: Case, path: Path) -> dict[str, Any]:
 
 def check_prices(path: Path) -> bool:
     """The RL4RS price table, which has no trailing newline, through our own reader."""
-    from ecoc.data.badrows import BadRows
+    from ecoc.data.bad_rows import BadRows
     from ecoc.data.sources.rl4rs import RL4RS, RL4RSConfig
 
     table = RL4RS(RL4RSConfig(), [str(path)]).items(BadRows(skip=False)).to_pandas()

@@ -1,11 +1,11 @@
 """Fingerprints of what ecoc computes, to be equal before and after a change that must not change results.
 
-    python tools/fingerprints.py record before.json        # at the commit before
-    python tools/fingerprints.py check before.json         # after the change, on the same machine: prints every difference
+    python tools/fingerprints.py record before.json     # at the commit before
+    python tools/fingerprints.py check before.json      # after the change, on the same machine; prints every difference
 
-Recorded: the hash of the weights of short runs (every method and encoder, dense and row-sparse item tables), the checksum of
-prepared data for every source, and the whole JSON answer of each command, without paths and times. Weights are equal bit by bit
-on one machine and library version only, so the file is not kept in the repository.
+It records the hash of the weights of short runs (every method and encoder, dense and row-sparse item tables), the
+checksum of prepared data for every source, and the JSON answer of each command, without paths and times. Weights are
+equal bit by bit only on one machine with one version of each library, so the file is not kept in the repository.
 """
 
 import json
@@ -22,8 +22,20 @@ sys.path.insert(0, str(ROOT / "tests" / "contracts"))
 
 VOLATILE = {"seconds", "path", "peak_rss_bytes", "transitions_per_second", "parts", "report", "run", "out", "memory"}
 VOLATILE |= {"checkpoints", "written", "provenance", "finished", "steps_per_second", "data"}
-ENCODERS = "gru4rec narm stamp caser nextitnet srgnn gcsan dhcn sasrec ssept bert4rec".split()
-METHODS = "supervised ecoc sqn sa2c sdac_sr sdac_dc prl neural_lcb popular recent markov".split()
+ENCODERS = ("gru4rec", "narm", "stamp", "caser", "nextitnet", "srgnn", "gcsan", "dhcn", "sasrec", "ssept", "bert4rec")
+METHODS = (
+    "supervised",
+    "ecoc",
+    "sqn",
+    "sa2c",
+    "sdac_sr",
+    "sdac_dc",
+    "prl",
+    "neural_lcb",
+    "popular",
+    "recent",
+    "markov",
+)
 SMALL = ["encoder.dim=8", "encoder.length=10", "train.batch=16", "train.max_steps=40", "train.patience=0"]
 SMALL += ["train.validate_every=20", "train.validation_cases=200", "train.log_every=10", "train.warmup=5"]
 SHARED = ["method.critic=shared", "method.dc=1", "method.alpha=5", "method.gamma=0.5", "method.trace=0"]
@@ -57,6 +69,8 @@ VARIANTS: dict[str, tuple[str, str, list[str]]] = {
     "prefix": ("supervised", "sasrec", ["train.windows=prefix"]),
     "tile": ("supervised", "sasrec", ["train.windows=tile", "train.schedule=constant", "train.weight_decay=0.001"]),
 }
+ASKED = ["-k", "5", "--exclude-seen", "--w", "5"]
+TABLE = ["--methods", "supervised,ecoc,sqn", "--seeds", "1", "--steps", "30", "--max-cases", "200"]
 PRESETS = ["paper", "yelp", "tmall", "rl4rs"]
 COMMANDS: dict[str, list[str]] = {
     "info data": ["info", "{data}"],
@@ -65,15 +79,14 @@ COMMANDS: dict[str, list[str]] = {
     "evaluate seen out": ["evaluate", "{supervised}", "--exclude-seen", "--max-cases", "300", "--split", "validation"],
     "evaluate rerank": ["evaluate", "{ecoc}", "--rank-by", "rerank", "--m", "7", "--no-untrained"],
     "compare": ["compare", "{supervised}", "{ecoc}", "--max-cases", "300"],
-    "recommend": ["recommend", "{ecoc}", "--history", "i0003:buy,i0017,nonsense", "-k", "5", "--exclude-seen", "--w", "5"],
+    "recommend": ["recommend", "{ecoc}", "--history", "i0003:buy,i0017,nonsense", *ASKED],
     "normtest": ["normtest", "{supervised}", "{ecoc}"],
     "simulate": ["simulate", "{supervised}", "{ecoc}", "--users", "40"],
     "choose": ["simulate", "{chosen}", "--choose-w", "--users", "30"],
     "report": ["report", "{supervised}", "{ecoc}", "-o", "{out}/report.html"],
-    "reproduce": ["reproduce", "imitation", "{data}", "-o", "{out}/imitation", "--methods", "supervised,ecoc,sqn"]
-    + ["--seeds", "1", "--steps", "30", "--max-cases", "200"],
+    "reproduce": ["reproduce", "imitation", "{data}", "-o", "{out}/imitation", *TABLE],
     "demo": ["demo", "--quick", "-o", "{out}/demo"],
-}  # fmt: skip
+}
 
 
 def main() -> None:
@@ -128,7 +141,9 @@ def weights(folder: Path) -> Iterator[tuple[str, Any]]:
         words = [word for setting in ("train.max_steps=8", "method.n1=20") for word in ("--set", setting)]
         for method in ("ecoc", "supervised"):
             more = words if method == "ecoc" else words[:2]
-            facts = command("train", data, "-o", folder / f"{method}-{preset}", "--method", method, "--preset", preset, *more)
+            facts = command(
+                "train", data, "-o", folder / f"{method}-{preset}", "--method", method, "--preset", preset, *more
+            )
             yield f"preset {preset} {method}", facts["weights_sha256"]
 
 

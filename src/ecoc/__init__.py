@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ecoc.data.prepare import prepare
     from ecoc.data.sequences import Dataset, open_data
     from ecoc.errors import ArtifactError, EcocError, InputError, ResourceError, TrainingError
-    from ecoc.evaluation.choose import choose_w
     from ecoc.evaluation.evaluate import compare, evaluate
-    from ecoc.evaluation.normtest import normtest
-    from ecoc.evaluation.simulate import simulate
+    from ecoc.evaluation.norm_test import normtest
     from ecoc.experiment.reproduce import reproduce
     from ecoc.model import Model, load
+    from ecoc.ope.choose_weight import choose_w
+    from ecoc.ope.simulate import simulate
     from ecoc.report.write import report
-    from ecoc.run import Run
-    from ecoc.training.start import train
+    from ecoc.runs.folder import Run
+    from ecoc.training.train import train
 
 if sys.platform != "linux":  # locks, signals and memory limits are those of Linux; the command needs no traceback
     _refusal = f"ecoc runs on Linux only; this system is {sys.platform}"
@@ -35,15 +35,15 @@ _HOMES = {
     "prepare": "ecoc.data.prepare",
     "open_data": "ecoc.data.sequences",
     "Dataset": "ecoc.data.sequences",
-    "train": "ecoc.training.start",
-    "Run": "ecoc.run",
+    "train": "ecoc.training.train",
+    "Run": "ecoc.runs.config",
     "load": "ecoc.model",
     "Model": "ecoc.model",
     "evaluate": "ecoc.evaluation.evaluate",
     "compare": "ecoc.evaluation.evaluate",
-    "simulate": "ecoc.evaluation.simulate",
-    "choose_w": "ecoc.evaluation.choose",
-    "normtest": "ecoc.evaluation.normtest",
+    "simulate": "ecoc.ope.simulate",
+    "choose_w": "ecoc.ope.choose_weight",
+    "normtest": "ecoc.evaluation.norm_test",
     "reproduce": "ecoc.experiment.reproduce",
     "report": "ecoc.report.write",
     "EcocError": "ecoc.errors",

@@ -7,7 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecoc.schema import PAD
+PAD = 0
+"""Index of the padding item. Real items are 1..n."""
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from ecoc.demo_report import write_report
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import compare
 from ecoc.evaluation.evaluate import evaluate as evaluate_run
-from ecoc.evaluation.simulate import Play, simulate
-from ecoc.evaluation.truth import open_market, true_reward
 from ecoc.model import Model, load
+from ecoc.ope.simulate import Play, simulate
+from ecoc.ope.truth import open_market, true_reward
 from ecoc.pages import curve_lines, ranking_page, rollout_lines
-from ecoc.run import is_run
-from ecoc.training.start import train
-from ecoc.watch import Watcher
+from ecoc.progress import Watcher
+from ecoc.runs.folder import is_run
+from ecoc.training.train import train
 from ecoc.world import POLICIES, Market, evaluate
 
 _EPOCHS = 8

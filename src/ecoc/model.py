@@ -13,23 +13,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecoc import ranking
-from ecoc.batch import Dims, History
+from ecoc.batch import PAD, Dims, History
+from ecoc.data.schema import ITEMS
 from ecoc.data.vocab import ItemVocab
-from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError, did_you_mean
-from ecoc.folder import file_sha256
-from ecoc.methods import METHODS, Method, Parts
+from ecoc.methods.build import build_method
 from ecoc.methods.untrained import PopularPolicy
-from ecoc.policy import Policy, RankBy, load_weights
-from ecoc.run import Run, RunConfig
-from ecoc.schema import ITEMS, PAD
-from ecoc.storage import load_checkpoint
+from ecoc.policies import ranking
+from ecoc.policies.base import Policy, RankBy, load_weights
+from ecoc.runs.config import RunConfig
+from ecoc.runs.folder import BEST, Run
+from ecoc.storage.atomic import file_sha256
+from ecoc.storage.checkpoint import load_checkpoint
 
 Event = str | tuple[str, str]
 """An item of a history: its id, or its id and the feedback it got."""
 
-BEST = "best"
 _ROWS = 1024  # histories answered at a time
 
 
@@ -207,13 +206,6 @@ class _Nearness:
 
     def scores(self, query: Tensor, first: int, last: int) -> Tensor:
         return query @ self.unit[first:last].T
-
-
-def build_method(config: RunConfig, dims: Dims) -> Method:
-    """The method of a run with fresh weights."""
-    kind = ENCODERS[config.encoder_name]
-    parts = Parts(dims, config.encoder, lambda **changes: kind(config.encoder.model_copy(update=changes), dims))
-    return METHODS[config.method_name](config.method, parts)
 
 
 def load(path: str | PathLike[str]) -> Model:

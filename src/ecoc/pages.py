@@ -5,12 +5,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from ecoc.data.schema import ITEMS
 from ecoc.errors import ArtifactError
-from ecoc.evaluation.judge import REPEATS
-from ecoc.folder import file_sha256
-from ecoc.model import BEST, Model, Recommendations
-from ecoc.run import Run
-from ecoc.schema import ITEMS
+from ecoc.evaluation.ranks import REPEATS
+from ecoc.model import Model, Recommendations
+from ecoc.runs.folder import BEST, Run
+from ecoc.storage.atomic import file_sha256
 
 _COLUMNS = ("hr@5", "hr@10", "hr@20", "mrr@10", "ndcg@5", "ndcg@10", "ndcg@20")
 _LISTS = {"coverage@10": "coverage", "popularity_lift@10": "pop. lift", "diversity@10": "diversity"}

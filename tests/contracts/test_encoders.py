@@ -10,9 +10,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS, Encoder, Imitation
-from ecoc.schema import PAD
 
 DIM, LENGTH, ITEMS, USERS, KINDS = 16, 12, 30, 5, 3
 BLOCK = 10

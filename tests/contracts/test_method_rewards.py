@@ -10,12 +10,12 @@ import torch
 from toy import TRAINED, lines, prepare, train, write_random, write_walks
 
 import ecoc
-from ecoc.batch import Batch
-from ecoc.data.loader import Mode, Windows, Worth, open_sessions, open_worth
+from ecoc.batch import PAD, Batch
+from ecoc.data.loader import Mode, Windows, open_sessions
+from ecoc.data.rewards import Worth, open_worth
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.methods import METHODS
-from ecoc.schema import PAD
 
 LENGTH = 6
 REWARD = {"click": 1.0, "buy": 3.0, "refund": -6.0}

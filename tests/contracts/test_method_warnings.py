@@ -12,8 +12,9 @@ import ecoc
 from ecoc.batch import Dims, Sessions
 from ecoc.data.sequences import Dataset
 from ecoc.methods import METHODS, Method
-from ecoc.model import build_method
-from ecoc.run import Run, RunConfig
+from ecoc.methods.build import build_method
+from ecoc.runs.config import RunConfig
+from ecoc.runs.folder import Run
 
 EXPLODING = {"lr": 1.0, "clip": 0.0, "warmup": 0, "schedule": "constant", "max_steps": 30, "log_every": 1}
 CASES: dict[str, tuple[dict[str, Any], str]] = {  # method -> settings and words of the warning that must come of them

@@ -27,16 +27,15 @@ from toy import (
 )
 
 import ecoc
-from ecoc.batch import History
+from ecoc.batch import PAD, History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import Bench, Options
 from ecoc.methods import METHODS
 from ecoc.model import Event, Model, load
-from ecoc.run import Run
-from ecoc.schema import PAD
-from ecoc.stopwatch import Stopwatch
-from ecoc.storage import load_checkpoint
+from ecoc.profiling import Stopwatch
+from ecoc.runs.folder import Run
+from ecoc.storage.checkpoint import load_checkpoint
 from ecoc.training.loop import step_seed
 
 CLEAR = 1.1  # how many times popularity's NDCG is clearly above it

@@ -14,8 +14,8 @@ from raw_rows import Case
 from slow_reference import Files, leaks, read_files, slow_prepare
 
 import ecoc
+from ecoc.data.schema import Reason
 from ecoc.data.sources import SOURCES
-from ecoc.schema import Reason
 
 VARIANTS = [(source, variant) for source in WRITERS for variant in WRITERS[source]]
 SHUFFLED = [pair for pair in VARIANTS if pair[0] not in UNSHUFFLED]

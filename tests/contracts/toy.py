@@ -11,7 +11,7 @@ import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.encoders import ENCODERS
 from ecoc.methods import METHODS
-from ecoc.run import Run
+from ecoc.runs.folder import Run
 
 ITEMS, USERS, EVENTS = 30, 60, 16
 TRAINED = [name for name in METHODS if METHODS[name].is_trained]

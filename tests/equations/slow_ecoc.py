@@ -9,13 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Dims, History
-from ecoc.control import ControlPolicy
-from ecoc.critic import SeparateCritic, TowerCritic
+from ecoc.batch import PAD, Batch, Dims, History
 from ecoc.encoders import ENCODERS
 from ecoc.methods import Parts
-from ecoc.methods.ecoc import ECoC
-from ecoc.schema import PAD
+from ecoc.methods.ecoc.method import ECoC
+from ecoc.policies.critic import SeparateCritic, TowerCritic
+from ecoc.policies.value_policy import ControlPolicy
 
 Floats = NDArray[np.float64]
 Place = tuple[int, int]  # row and position of a state

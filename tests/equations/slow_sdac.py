@@ -8,12 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Dims, History
+from ecoc.batch import PAD, Batch, Dims, History
 from ecoc.encoders import ENCODERS, Encoder
 from ecoc.methods import Parts
 from ecoc.methods.sdac import SDAC, SDACDC, SDACSR
-from ecoc.policy import DensePolicy
-from ecoc.schema import PAD
+from ecoc.policies.base import DensePolicy
 
 Floats = NDArray[np.float64]
 ITEMS, DIM, LENGTH = 3, 4, 4

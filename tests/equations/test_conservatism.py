@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecoc.conservatism import Form, conservatism_loss
+from ecoc.losses.conservatism import Form, conservatism_loss
 
 Floats = NDArray[np.float64]
 Slow = tuple[float, Floats, Floats, Floats]  # loss and its gradients by states, actions and the logged values

@@ -27,14 +27,14 @@ from slow_ecoc import (
 )
 from torch import Tensor
 
-import ecoc.methods.ecoc as module
+import ecoc.methods.ecoc.method as module
 from ecoc.batch import Batch, History, Sessions
-from ecoc.critic import clipped, q_all
 from ecoc.encoders import Imitation
 from ecoc.errors import InputError
-from ecoc.imitation import Pool
-from ecoc.methods.ecoc import ECoC
-from ecoc.transitions import Transitions
+from ecoc.losses.returns import Transitions
+from ecoc.losses.sampling import Pool
+from ecoc.methods.ecoc.method import ECoC
+from ecoc.policies.critic import clipped, q_all
 
 
 def lagged_eyes(method: ECoC, batch: Batch) -> tuple[Eyes, Eyes]:

@@ -23,12 +23,12 @@ from slow_ecoc import (
 )
 from torch import Tensor
 
-import ecoc.methods.ecoc as module
+import ecoc.methods.ecoc.method as module
 from ecoc.batch import Batch, History
-from ecoc.critic import TowerCritic
 from ecoc.encoders import Imitation
-from ecoc.imitation import Pool
-from ecoc.methods.ecoc import ECoC
+from ecoc.losses.sampling import Pool
+from ecoc.methods.ecoc.method import ECoC
+from ecoc.policies.critic import TowerCritic
 
 
 def with_leaf(method: ECoC, batch: Batch) -> Tensor:

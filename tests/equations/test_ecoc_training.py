@@ -11,7 +11,7 @@ from slow_ecoc import SETTINGS
 from torch import Tensor
 
 import ecoc
-from ecoc.storage import Checkpoint, load_latest
+from ecoc.storage.checkpoint import Checkpoint, load_latest
 
 TAU = 0.03
 TRAIN: dict[str, Any] = {

@@ -19,12 +19,11 @@ import numpy as np
 import pytest
 import torch
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS
 from ecoc.methods import METHODS, Method
-from ecoc.model import build_method
-from ecoc.run import RunConfig
-from ecoc.schema import PAD
+from ecoc.methods.build import build_method
+from ecoc.runs.config import RunConfig
 from ecoc.training.loop import Loop, State
 from ecoc.training.optimiser import Optimiser
 

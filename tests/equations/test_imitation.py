@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecoc.imitation import Pool, all_items_loss, bpr_loss, sample_pool, softmax_loss
-from ecoc.schema import PAD
+from ecoc.batch import PAD
+from ecoc.losses.behaviour_cloning import all_items_loss, bpr_loss, softmax_loss
+from ecoc.losses.sampling import Pool, sample_pool
 
 Floats = NDArray[np.float64]
 Slow = tuple[float, Floats, Floats]  # loss and its gradients by states and vectors

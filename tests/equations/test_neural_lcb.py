@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS, Encoder
 from ecoc.methods import Parts
 from ecoc.methods.neural_lcb import LCBPolicy, NeuralLCB
-from ecoc.policy import load_weights
-from ecoc.schema import PAD
+from ecoc.policies.base import load_weights
 from ecoc.training.optimiser import Optimiser
 
 Floats = NDArray[np.float64]

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS, Imitation
 from ecoc.methods import Parts
 from ecoc.methods.prl import PRL, PromptedPolicy
-from ecoc.policy import load_weights
-from ecoc.schema import PAD
+from ecoc.policies.base import load_weights
 
 Floats = NDArray[np.float64]
 ITEMS, DIM, LENGTH = 3, 3, 4

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ecoc.batch import History
-from ecoc.evaluation.response import Mood, ResponseConfig, ResponseModel
-from ecoc.evaluation.simulator import Simulator
+from ecoc.ope.response import Mood, ResponseConfig, ResponseModel
+from ecoc.ope.simulator import Simulator
 
 Floats = NDArray[np.float64]
 ITEMS, FEEDBACK = 3, 2

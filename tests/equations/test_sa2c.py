@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS
 from ecoc.errors import InputError
 from ecoc.methods import Parts, Phase
 from ecoc.methods import sa2c as module
 from ecoc.methods.sa2c import SA2C, sample_negatives
-from ecoc.policy import DensePolicy, Head
-from ecoc.schema import PAD
+from ecoc.policies.base import DensePolicy, Head
 
 Floats = NDArray[np.float64]
 Place = tuple[int, int]

@@ -29,12 +29,11 @@ from slow_sdac import (
 )
 from torch import Tensor
 
-from ecoc.batch import Batch, History, Sessions
+from ecoc.batch import PAD, Batch, History, Sessions
 from ecoc.encoders import Encoder
 from ecoc.methods import Loss, Parts
 from ecoc.methods.sdac import SDAC, SDACDC, SDACSR
-from ecoc.schema import PAD
-from ecoc.targets import Targets
+from ecoc.methods.targets import Targets
 from ecoc.training.optimiser import Optimiser
 
 

@@ -7,12 +7,11 @@ from differences import slopes
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS, Imitation
 from ecoc.methods import Parts
 from ecoc.methods.sqn import SQN
-from ecoc.policy import DensePolicy, Head
-from ecoc.schema import PAD
+from ecoc.policies.base import DensePolicy, Head
 from ecoc.training.optimiser import Optimiser
 
 Floats = NDArray[np.float64]

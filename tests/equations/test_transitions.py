@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecoc.batch import Batch, History
-from ecoc.schema import PAD
-from ecoc.transitions import Transitions, lambda_returns
+from ecoc.batch import PAD, Batch, History
+from ecoc.losses.returns import Transitions, lambda_returns
 
 Floats = NDArray[np.float64]
 Place = tuple[int, int]  # row and position

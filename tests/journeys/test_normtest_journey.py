@@ -45,7 +45,7 @@ def test_the_answer_keeps_the_contract_and_equals_python(journey: Path) -> None:
     assert found["control"]["norms"] == "trained"
     assert all(set(entry) == {"k", "cosine", "count"} for entry in found["cosine_by_rank"])
 
-    from ecoc.evaluation.normtest import normtest
+    from ecoc.evaluation.norm_test import normtest
 
     same = normtest([journey / "sasrec"], samples=400, repeats=3, seed=2, max_items=150)
     assert found["rows"][0]["mean"] == pytest.approx(same["rows"][0]["mean"], abs=1e-5)

@@ -125,7 +125,7 @@ def serve() -> None:
     import ecoc.cli
     import ecoc.evaluation.evaluate
     import ecoc.pages
-    import ecoc.training.start  # noqa: F401
+    import ecoc.training.train  # noqa: F401
 
     torch.set_num_threads(1)
     for line in sys.stdin:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 import ecoc
-from ecoc.storage import load_checkpoint, load_latest
+from ecoc.storage.checkpoint import load_checkpoint, load_latest
 
 MUST_REPORT = ("openat", "write", "fsync", "rename")
 OTHERS = ("close", "lseek", "newfstatat", "getdents64", "unlink")
@@ -65,24 +65,24 @@ loop.save_checkpoint = eager
 NAMED_BEFORE_WRITTEN = """
 import os
 from hashlib import sha256
-import ecoc.storage
+import ecoc.storage.checkpoint
 def write_named(path, pieces):
     content = b"".join(bytes(piece) for piece in pieces)
     try:
-        with ecoc.storage._partial(path).open("wb") as stream:
+        with ecoc.storage.checkpoint._partial(path).open("wb") as stream:
             stream.write(content[:8])
             stream.flush()
-            os.rename(ecoc.storage._partial(path), path)
+            os.rename(ecoc.storage.checkpoint._partial(path), path)
             stream.write(content[8:])
     except OSError as error:
-        raise ecoc.storage.ResourceError(f"{path}: {error}") from error
+        raise ecoc.storage.checkpoint.ResourceError(f"{path}: {error}") from error
     return sha256(content).hexdigest()
-ecoc.storage._write_aside = write_named
-ecoc.storage._put = lambda path: None
+ecoc.storage.checkpoint._write_aside = write_named
+ecoc.storage.checkpoint._put = lambda path: None
 """
 LITTER = """
-import contextlib, ecoc.storage
-ecoc.storage._cleaned = contextlib.nullcontext
+import contextlib, ecoc.storage.checkpoint
+ecoc.storage.checkpoint._cleaned = contextlib.nullcontext
 """
 BROKEN = {"unheeded flush": (UNHEEDED_FLUSH, "fsync"), "old ones first": (OLD_ONES_FIRST, "rename")}
 BROKEN |= {"named before written": (NAMED_BEFORE_WRITTEN, "write"), "litter": (LITTER, "write")}

@@ -14,7 +14,7 @@ from forked import Forks, forking, outcome
 from safetensors.torch import load_file
 
 import ecoc
-from ecoc.storage import load_latest
+from ecoc.storage.checkpoint import load_latest
 
 SETTINGS = ["encoder.dim=8", "encoder.length=10", "train.batch=16", "train.max_steps=20", "train.log_every=1"]
 SETTINGS += ["train.validate_every=5", "train.validation_cases=100"]

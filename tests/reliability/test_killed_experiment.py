@@ -57,7 +57,7 @@ def counting(*arguments, **more):
 reproduce.reproduce = counting
 """
 FORGETFUL = """
-from ecoc.experiment.cells import Store
+from ecoc.experiment.jobs import Store
 load, save, found = Store.load, Store.save, set()
 Store.load = lambda self, cell: load(self, cell) if cell.name in found or cell.name.startswith("pace") else None
 Store.save = lambda self, cell, one: found.add(cell.name) or save(self, cell, one)

@@ -54,11 +54,11 @@ def seed(number, step):
 loop.step_seed = seed
 """,
     "journal": """
-from ecoc.training.journal import Journal
+from ecoc.training.metrics_log import Journal
 Journal.rewind = lambda self, size: None
 """,
     "averages": """
-from ecoc.targets import Targets
+from ecoc.methods.targets import Targets
 Targets.load = lambda self, state, step: None
 """,
 }

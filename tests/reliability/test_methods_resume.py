@@ -13,7 +13,7 @@ from forked import Forks, forking, outcome
 
 import ecoc
 from ecoc.methods import METHODS
-from ecoc.storage import load_latest
+from ecoc.storage.checkpoint import load_latest
 
 STEPS = 60
 SETTINGS = ["encoder.dim=8", "encoder.length=10", "train.batch=16", f"train.max_steps={STEPS}", "train.patience=0"]
@@ -43,8 +43,14 @@ def stop_at(self, batch):
 Loop._step = stop_at
 """
 FORGETFUL = {
-    "lagged copies": ("sdac_sr", "from ecoc.targets import Targets\nTargets.load = lambda self, state, step: None"),
-    "the policy's own": ("ecoc", "from ecoc.targets import Targets\nTargets.load = lambda self, state, step: None"),
+    "lagged copies": (
+        "sdac_sr",
+        "from ecoc.methods.targets import Targets\nTargets.load = lambda self, state, step: None",
+    ),
+    "the policy's own": (
+        "ecoc",
+        "from ecoc.methods.targets import Targets\nTargets.load = lambda self, state, step: None",
+    ),
     "moments": ("sqn", "from ecoc.training.optimiser import Optimiser\nOptimiser.load = lambda self, state: None"),
     "the phase": (
         "sdac_dc",

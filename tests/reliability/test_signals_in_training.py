@@ -15,7 +15,7 @@ import pytest
 from forked import Forks, Job, forking, outcome
 
 import ecoc
-from ecoc.storage import load_latest
+from ecoc.storage.checkpoint import load_latest
 
 SEED = 20240816
 SIGNALS = 10

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_control import DIM, ITEMS, KINDS, Hand, best, histories, make, name
 
+from ecoc.batch import PAD
 from ecoc.errors import InputError
-from ecoc.policy import RankBy
-from ecoc.schema import PAD
-from ecoc.targets import Targets
+from ecoc.methods.targets import Targets
+from ecoc.policies.base import RankBy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

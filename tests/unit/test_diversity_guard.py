@@ -6,8 +6,8 @@ import torch
 from tiny_control import DIM, histories, make
 from torch import Tensor
 
-from ecoc.control import ControlPolicy
-from ecoc.schema import PAD
+from ecoc.batch import PAD
+from ecoc.policies.value_policy import ControlPolicy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecoc.targets import Targets
+from ecoc.methods.targets import Targets
 
 ROWS, WIDTH = 50, 4
 

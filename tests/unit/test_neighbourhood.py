@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ecoc.neighbourhood import ClusterIndex
+from ecoc.methods.ecoc.cluster_index import ClusterIndex
 
 ITEMS, DIM, TOPICS = 900, 8, 30
 

@@ -6,15 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import ENCODERS, Encoder, EncoderConfig
 from ecoc.errors import ArtifactError
 from ecoc.methods import Parts
 from ecoc.methods.supervised import Supervised
+from ecoc.methods.targets import Targets
 from ecoc.methods.untrained import MarkovPolicy
-from ecoc.policy import TiedPolicy, load_weights
-from ecoc.schema import PAD
-from ecoc.targets import Targets
+from ecoc.policies.base import TiedPolicy, load_weights
 from ecoc.training.optimiser import Optimiser
 
 ITEMS, DIM, LENGTH = 20, 8, 6

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ecoc import ranking
-from ecoc.batch import Dims
+from ecoc.batch import PAD, Dims
 from ecoc.encoders import ENCODERS
-from ecoc.policy import TiedPolicy
-from ecoc.ranking import rank_of, stable_topk, topk
-from ecoc.schema import PAD
+from ecoc.policies import ranking
+from ecoc.policies.base import TiedPolicy
+from ecoc.policies.ranking import rank_of, stable_topk, topk
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -271,7 +270,7 @@ def test_a_policy_of_zeros_ranks_everything_in_the_middle() -> None:
 
 FLAT = """
 import resource, torch
-from ecoc.ranking import rank_of, topk
+from ecoc.policies.ranking import rank_of, topk
 torch.set_num_threads(1)
 torch.manual_seed(0)
 

@@ -6,12 +6,13 @@ from typing import Any, get_args
 import pytest
 from pydantic.fields import FieldInfo
 
-from ecoc import run
 from ecoc.config import Config
 from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError
 from ecoc.methods import METHODS
-from ecoc.run import Run, RunConfig, TrainConfig, compose, is_run, open_preset, presets
+from ecoc.runs import config as run
+from ecoc.runs.config import RunConfig, TrainConfig, compose, open_preset, presets
+from ecoc.runs.folder import Run, is_run
 
 
 def test_nothing_said_is_the_defaults() -> None:

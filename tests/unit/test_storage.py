@@ -15,7 +15,8 @@ from safetensors.torch import load, load_file, save_file
 from torch import Tensor
 
 from ecoc.errors import ArtifactError, ResourceError, TrainingError
-from ecoc.storage import (
+from ecoc.storage.atomic import write_whole
+from ecoc.storage.checkpoint import (
     keep_last,
     latest_name,
     load_checkpoint,
@@ -23,7 +24,6 @@ from ecoc.storage import (
     name_of,
     remove_partial,
     save_checkpoint,
-    write_whole,
 )
 
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.bool]
@@ -270,7 +270,7 @@ LIMITED = """
 import resource, sys, torch
 from pathlib import Path
 from ecoc.errors import ResourceError
-from ecoc.storage import save_checkpoint, write_whole
+from ecoc.storage.checkpoint import save_checkpoint, write_whole
 torch.set_num_threads(1)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 root = Path(sys.argv[1])

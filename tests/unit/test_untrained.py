@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import EncoderConfig
 from ecoc.methods import METHODS, Parts
 from ecoc.methods.untrained import CountedPolicy, MarkovPolicy, Untrained
-from ecoc.policy import load_weights
-from ecoc.schema import PAD
-from ecoc.storage import load_checkpoint, save_checkpoint
+from ecoc.policies.base import load_weights
+from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
 
 ITEMS, LENGTH = 7, 5
 NAMES = ("popular", "recent", "markov")

@@ -6,12 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoc.batch import Dims, History
-from ecoc.control import ControlPolicy
+from ecoc.batch import PAD, Dims, History
 from ecoc.encoders import ENCODERS
 from ecoc.methods import Parts
-from ecoc.methods.ecoc import ECoC
-from ecoc.schema import PAD
+from ecoc.methods.ecoc.method import ECoC
+from ecoc.policies.value_policy import ControlPolicy
 
 Floats = NDArray[np.float64]
 ITEMS, DIM, LENGTH = 30, 5, 4

@@ -6,7 +6,7 @@ import traceback
 
 from ecoc.cli import data, models, normtest, report, reproduce, simulate
 from ecoc.cli.app import app
-from ecoc.console import listen_for_sigterm
+from ecoc.cli.console import listen_for_sigterm
 from ecoc.errors import EcocError, Terminated, is_out_of_memory
 
 __all__ = ["app", "data", "main", "models", "normtest", "report", "reproduce", "simulate"]

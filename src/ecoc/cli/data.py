@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ecoc.cli.app import Debug, Json, Quiet, Seed, Threads, answer, app
-from ecoc.console import progress
+from ecoc.cli.console import progress
 
 _NOT_SETTINGS = {
     "source",

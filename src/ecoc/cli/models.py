@@ -23,7 +23,7 @@ from ecoc.cli.app import (
     app,
     use_threads,
 )
-from ecoc.console import note, progress
+from ecoc.cli.console import note, progress
 
 
 @app.command()
@@ -62,7 +62,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
     """Learn a policy from a prepared dataset; the best weights by validation are kept in the run folder."""
     from ecoc.config import parse_overrides
     from ecoc.pages import train_page
-    from ecoc.training.start import train as work
+    from ecoc.training.train import train as work
 
     settings = parse_overrides(set_ or [])
     for name, value in (("seed", seed), ("threads", threads)):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ecoc.cli.app import DataFolder, Debug, Json, Quiet, Seed, Threads, answer, app, use_threads
-from ecoc.console import progress
+from ecoc.cli.console import progress
 
 
 @app.command()
@@ -24,7 +24,7 @@ def normtest(  # noqa: PLR0913, PLR0917 - one parameter a flag
     debug: Debug = False,
 ) -> None:
     """Test whether angles matter more for the ranking than norms, as the paper does, beside random item vectors."""
-    from ecoc.evaluation.normtest import normtest as work
+    from ecoc.evaluation.norm_test import normtest as work
 
     use_threads(threads)
     with progress(quiet) as watch:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ecoc.cli.app import Debug, Json, Quiet, answer, app
-from ecoc.console import note
+from ecoc.cli.console import note
 
 
 @app.command()

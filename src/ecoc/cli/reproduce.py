@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ecoc.cli.app import Debug, ExcludeSeen, Json, Quiet, Seed, Threads, answer, app
-from ecoc.console import note, progress
+from ecoc.cli.console import note, progress
 
 
 @app.command()

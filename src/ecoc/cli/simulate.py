@@ -19,7 +19,7 @@ from ecoc.cli.app import (
     app,
     use_threads,
 )
-from ecoc.console import progress
+from ecoc.cli.console import progress
 from ecoc.errors import InputError
 
 
@@ -58,8 +58,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
     debug: Debug = False,
 ) -> None:
     """Estimate what runs would earn, off policy: roll-outs in simulators fitted on the log, beside controls."""
-    from ecoc.evaluation.simulate import Play
-    from ecoc.evaluation.simulate import simulate as work
+    from ecoc.ope.simulate import Play
+    from ecoc.ope.simulate import simulate as work
     from ecoc.pages import simulate_page
 
     use_threads(threads)
@@ -79,12 +79,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
 
 def _choose(runs: list[Path], data: Path | None, settings: Any, watch: Any, json_: bool) -> None:
     """Choose for every run, and only then write any; beside each run's file lies the drawing."""
-    from ecoc.evaluation.choose import choose_w, save_choice
     from ecoc.model import load
+    from ecoc.ope.choose_weight import choose_w, save_choice
     from ecoc.pages import choose_page
     from ecoc.report.chart import draw
     from ecoc.report.choice import choice_figure
-    from ecoc.storage import write_whole
+    from ecoc.storage.atomic import write_whole
 
     found = []
     for run in runs:

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.readers import SAMPLE, Batches, Reader, numbered
+from ecoc.data.schema import Reason
 from ecoc.data.text import LONGEST_LINE, TextFile
 from ecoc.errors import InputError
-from ecoc.schema import Reason
 
 _MULTI = "\x1f"  # stands in for separators of several characters, which the parser does not know
 

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from ecoc.data.schema import PROVENANCE
 from ecoc.data.sequences import Dataset
-from ecoc.schema import PROVENANCE
 
 _STEPS_SHOWN = 8
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ecoc.data.schema import Reason, Step
+from ecoc.data.sorted_events import Spool, offsets_of, sums_of
 from ecoc.data.sources.base import PrepareConfig
-from ecoc.data.spool import Spool, offsets_of, sums_of
-from ecoc.schema import Reason, Step
 
 _BUCKETS = 1 << 16
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from ecoc.data.cells import literal
 from ecoc.data.engine import Engine
 from ecoc.data.readers import Reader
+from ecoc.data.sql_columns import literal
 
 SCHEMA = pa.schema([("item", pa.string()), ("title", pa.string()), ("price", pa.float64()), ("category", pa.string())])
 

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.engine import Engine
 from ecoc.data.filters import Filters, split_at_gaps
+from ecoc.data.schema import MANIFEST, PROVENANCE, Manifest, Reason, Statistics, Step, TimeUnit
 from ecoc.data.sequences import Dataset, is_dataset, open_data
+from ecoc.data.sorted_events import Spool
 from ecoc.data.sources import SOURCES
 from ecoc.data.sources.base import PrepareConfig, Source
 from ecoc.data.split import split
-from ecoc.data.spool import Spool
 from ecoc.data.stage import Stage
 from ecoc.data.times import PER_SECOND
 from ecoc.data.write import StoreWriter
 from ecoc.errors import InputError
-from ecoc.folder import new_folder, parse_bytes
-from ecoc.schema import MANIFEST, PROVENANCE, Manifest, Reason, Statistics, Step, TimeUnit, json_bytes
-from ecoc.watch import Watcher, unwatched
+from ecoc.progress import Watcher, unwatched
+from ecoc.storage.atomic import json_bytes, new_folder, parse_bytes
 
 _PATHS = {"items"}  # settings that name files: part of the provenance, not of the data
 _LEAST_MEMORY = 256 << 20  # with less the engine has nothing to work with

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from ecoc.data.badrows import BadRows
-from ecoc.data.cells import Cell, Kind, literal
+from ecoc.data.bad_rows import BadRows
+from ecoc.data.sql_columns import Cell, Kind, literal
 from ecoc.data.text import TextFile
 from ecoc.errors import InputError, did_you_mean
 

@@ -15,10 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from ecoc.data.schema import (
+    ARRAYS,
+    FILES,
+    FORMAT,
+    FORMAT_VERSION,
+    ITEMS,
+    MANIFEST,
+    PROVENANCE,
+    SEQUENCES,
+    Counts,
+    Manifest,
+)
 from ecoc.data.times import PER_SECOND
 from ecoc.errors import ArtifactError, InputError
-from ecoc.folder import file_sha256
-from ecoc.schema import ARRAYS, FILES, FORMAT, FORMAT_VERSION, ITEMS, MANIFEST, PROVENANCE, SEQUENCES, Counts, Manifest
+from ecoc.storage.atomic import file_sha256
 
 if TYPE_CHECKING:
     from ecoc.data.vocab import Item, ItemVocab

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecoc.data.filters import Filters, time_at
+from ecoc.data.sorted_events import Spool, sums_of
 from ecoc.data.sources.base import PrepareConfig
-from ecoc.data.spool import Spool, sums_of
 from ecoc.errors import InputError
 
 

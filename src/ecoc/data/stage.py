@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ecoc.data.badrows import BadRows
-from ecoc.data.cells import literal
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.engine import Engine
 from ecoc.data.expression import render
 from ecoc.data.readers import Reader
+from ecoc.data.schema import GREATEST_REWARD, Reason, RewardMap, Step, TimeUnit
+from ecoc.data.sorted_events import Spool
 from ecoc.data.sources.base import Fields, PrepareConfig, Source
-from ecoc.data.spool import Spool
+from ecoc.data.sql_columns import literal
 from ecoc.data.times import unit_of
 from ecoc.errors import InputError
-from ecoc.schema import GREATEST_REWARD, Reason, RewardMap, Step, TimeUnit
-from ecoc.watch import Watcher
+from ecoc.progress import Watcher
 
 """Called with a stage's name, how much is done and how much there is (0 if unknown)."""
 

@@ -16,9 +16,9 @@ from typing import IO
 
 import pyarrow as pa
 
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
+from ecoc.data.schema import Reason
 from ecoc.errors import InputError
-from ecoc.schema import Reason
 
 LONGEST_LINE = 1 << 20
 _BLOCK = 1 << 20

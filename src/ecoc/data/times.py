@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from ecoc.data.cells import Cell, literal
+from ecoc.data.schema import TimeUnit
+from ecoc.data.sql_columns import Cell, literal
 from ecoc.errors import InputError
-from ecoc.schema import TimeUnit
 
 _SHORTEST_EPOCH = 10_000_000  # smaller integers are ranks or steps, not seconds since 1970
 _UNIT_LIMITS: tuple[tuple[int, TimeUnit], ...] = (

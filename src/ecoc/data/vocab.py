@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from ecoc.batch import PAD
 from ecoc.errors import ArtifactError, InputError, did_you_mean
-from ecoc.schema import PAD
 
 
 @dataclass(frozen=True)

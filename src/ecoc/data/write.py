@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from ecoc.batch import PAD
 from ecoc.data.engine import Engine
 from ecoc.data.lookups import SCHEMA as LOOKUP
+from ecoc.data.schema import ARRAYS, FILES, ITEMS, SEQUENCES, Counts, FileRecord, RewardMap
 from ecoc.data.sequences import array_header
+from ecoc.data.sorted_events import Spool, offsets_of, sums_of
 from ecoc.data.split import Split
-from ecoc.data.spool import Spool, offsets_of, sums_of
-from ecoc.folder import file_sha256
-from ecoc.schema import ARRAYS, FILES, ITEMS, PAD, SEQUENCES, Counts, FileRecord, RewardMap
+from ecoc.storage.atomic import file_sha256
 
 _EVENT_ARRAYS = ("items", "feedback", "rewards", "times")
 

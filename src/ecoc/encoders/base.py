@@ -8,10 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.config import Config
 from ecoc.encoders.dropout import Dropout
-from ecoc.schema import PAD
 
 
 class EncoderConfig(Config):

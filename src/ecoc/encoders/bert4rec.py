@@ -5,10 +5,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ecoc.batch import Batch, Dims, History
+from ecoc.batch import PAD, Batch, Dims, History
 from ecoc.encoders.base import Encoder, Imitation
 from ecoc.encoders.transformer import AttentionConfig, Transformer
-from ecoc.schema import PAD
 
 _ROWS = 1024
 """Prefixes encoded at a time."""

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders.base import Encoder, EncoderConfig, Imitation, at
 from ecoc.encoders.hypergraph import Hypergraph, incidence, overlap
-from ecoc.schema import PAD
 
 _CELLS = 1 << 18
 """Most floats of a block of query-key pairs, if it is more than one query; measured best of 2^16..2^19."""

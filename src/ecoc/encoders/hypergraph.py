@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
-from ecoc.batch import Sessions
-from ecoc.schema import PAD
+from ecoc.batch import PAD, Sessions
 
 _DENSE_ITEMS = 8192
 """Most rows of a dense operator, which then takes 256 MB."""

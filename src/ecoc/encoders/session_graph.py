@@ -19,9 +19,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ecoc.batch import Dims, History
+from ecoc.batch import PAD, Dims, History
 from ecoc.encoders.base import Encoder, EncoderConfig, prefixes
-from ecoc.schema import PAD
 
 _BLOCK = 16  # prefixes of a sequence that become rows together
 

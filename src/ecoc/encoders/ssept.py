@@ -6,10 +6,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Dims, History
+from ecoc.batch import PAD, Batch, Dims, History
 from ecoc.encoders.base import Encoder, Imitation
 from ecoc.encoders.transformer import AttentionConfig, Transformer
-from ecoc.schema import PAD
 
 UNKNOWN = 0
 """The user whose training sequences were not seen."""

@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 from ecoc.data.loader import dims_of, histories, open_cases, open_sessions
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.errors import ArtifactError, InputError
-from ecoc.evaluation import lists as beyond
-from ecoc.evaluation.judge import is_seen, list_cases, rank_cases
+from ecoc.evaluation import beyond_accuracy as beyond
 from ecoc.evaluation.metrics import KS, NAMES, means, metrics
+from ecoc.evaluation.ranks import is_seen, list_cases, rank_cases
 from ecoc.evaluation.statistics import bootstrap, holm, paired
 from ecoc.methods import METHODS
-from ecoc.model import Model, build_method, load
-from ecoc.policy import Policy, RankBy
-from ecoc.run import EVALUATIONS, RunConfig
-from ecoc.storage import load_checkpoint, save_checkpoint
-from ecoc.watch import Watcher, unwatched
+from ecoc.methods.build import build_method
+from ecoc.model import Model, load
+from ecoc.policies.base import Policy, RankBy
+from ecoc.progress import Watcher, unwatched
+from ecoc.runs.config import RunConfig
+from ecoc.runs.folder import EVALUATIONS
+from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
 
 UNTRAINED = tuple(name for name in METHODS if not METHODS[name].is_trained)
 _LIST = 10

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from ecoc.experiment.cells import Cell as Work
-from ecoc.experiment.cells import Found
 from ecoc.experiment.context import TRUTH_USERS, Context, Experiment
+from ecoc.experiment.jobs import Cell as Work
+from ecoc.experiment.jobs import Found
 from ecoc.experiment.tables import (
     NOT_REINFORCEMENT,
     Row,

@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation.evaluate import Bench, Judged, Options
-from ecoc.evaluation.judge import is_seen
 from ecoc.evaluation.metrics import KS
-from ecoc.evaluation.simulate import made_up
-from ecoc.evaluation.truth import open_market, true_reward
-from ecoc.experiment.cells import Arrays, Cell, Found, Store
-from ecoc.experiment.pace import Pace, measure
+from ecoc.evaluation.ranks import is_seen
+from ecoc.experiment.cost import Pace, measure
+from ecoc.experiment.jobs import Arrays, Cell, Found, Store
 from ecoc.experiment.plan import Plan
 from ecoc.experiment.variants import VALIDATIONS, Variant, settings
 from ecoc.methods import METHODS
 from ecoc.model import Model, load
+from ecoc.ope.simulate import made_up
+from ecoc.ope.truth import open_market, true_reward
+from ecoc.progress import Watcher
 from ecoc.report.document import Section
-from ecoc.run import RESULT, RunConfig
-from ecoc.schema import json_bytes
-from ecoc.storage import write_whole
-from ecoc.training.start import train
-from ecoc.watch import Watcher
+from ecoc.runs.config import RunConfig
+from ecoc.runs.folder import RESULT
+from ecoc.storage.atomic import json_bytes, write_whole
+from ecoc.training.train import train
 from ecoc.world import Market
 
 RUNS = "runs"

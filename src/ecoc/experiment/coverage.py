@@ -8,17 +8,17 @@ import numpy as np
 import torch
 
 from ecoc.batch import History
-from ecoc.evaluation.fitting import Episodes
-from ecoc.evaluation.logged import Logged, Witness, best_items
-from ecoc.evaluation.simulator import SimulatorConfig, fit_members
-from ecoc.evaluation.truth import acting, mixed, sample_log
-from ecoc.experiment.cells import Arrays
-from ecoc.experiment.cells import Cell as Work
 from ecoc.experiment.context import Context
+from ecoc.experiment.jobs import Arrays
+from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.variants import BASE, ECOC, VARIANTS
 from ecoc.model import Model
+from ecoc.ope.fitting import Episodes
+from ecoc.ope.logged import Logged, Witness, best_items
+from ecoc.ope.simulator import SimulatorConfig, fit_members
+from ecoc.ope.truth import acting, mixed, sample_log
+from ecoc.progress import Watcher
 from ecoc.report.document import Cell, Column, Number, Table
-from ecoc.watch import Watcher
 from ecoc.world import evaluate
 from ecoc.world.market import FEEDBACK
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ecoc.experiment import paper
-from ecoc.experiment.cells import Arrays, Found
-from ecoc.experiment.cells import Cell as Work
 from ecoc.experiment.context import Context, Experiment
+from ecoc.experiment.jobs import Arrays, Found
+from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.measure import MOST_BYTES, MOST_SECONDS, apart
 from ecoc.experiment.tables import NO_ENCODER, caveats, said
 from ecoc.experiment.variants import VARIANTS, Variant, preset_of, variant_of
+from ecoc.progress import Watcher
 from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
-from ecoc.watch import Watcher
 
 ENCODERS = ("nextitnet", "sasrec", "srgnn")
 GROWING = ("supervised", "ecoc", "sqn", "sa2c")

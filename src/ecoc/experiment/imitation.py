@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from ecoc.evaluation.judge import REPEATS
 from ecoc.evaluation.metrics import KS
+from ecoc.evaluation.ranks import REPEATS
 from ecoc.experiment import paper
-from ecoc.experiment.cells import Cell as Work
-from ecoc.experiment.cells import Found
 from ecoc.experiment.context import Context, Experiment
+from ecoc.experiment.jobs import Cell as Work
+from ecoc.experiment.jobs import Found
 from ecoc.experiment.tables import (
     NOT_REINFORCEMENT,
     Difference,

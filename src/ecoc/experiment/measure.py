@@ -17,11 +17,11 @@ import torch
 
 from ecoc.data.sequences import open_data
 from ecoc.errors import EcocError, ResourceError, is_out_of_memory
-from ecoc.experiment.pace import made_up, measure, timed
-from ecoc.run import RunConfig
-from ecoc.stopwatch import peak_rss
-from ecoc.training.start import SPARSE_FROM
-from ecoc.watch import Watcher
+from ecoc.experiment.cost import made_up, measure, timed
+from ecoc.profiling import peak_rss
+from ecoc.progress import Watcher
+from ecoc.runs.config import RunConfig
+from ecoc.training.train import SPARSE_FROM
 
 MOST_SECONDS = 20.0  # a step; slower ones are not repeated
 MOST_BYTES = 6 << 30

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ecoc.encoders import ENCODERS
-from ecoc.experiment.cells import Arrays, Found
-from ecoc.experiment.cells import Cell as Work
 from ecoc.experiment.context import Context, Experiment
+from ecoc.experiment.jobs import Arrays, Found
+from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.tables import caveats, said
 from ecoc.experiment.variants import VARIANTS, preset_of
+from ecoc.progress import Watcher
 from ecoc.report.document import Column, Section, Table
-from ecoc.watch import Watcher
 
 _START, _RANKED = 2.0, 3e-7  # seconds an encoder: to open it; an item and sample, controls included
 _SAMPLES = 200_000  # at most: 20 repeats of 10,000
@@ -27,7 +27,7 @@ def cells(context: Context) -> list[Work]:
         return {name: one.facts["weights_sha256"] for name, one in found.items() if one is not None and one.is_done}
 
     def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
-        from ecoc.evaluation.normtest import normtest
+        from ecoc.evaluation.norm_test import normtest
 
         spec = [context.run(VARIANTS["supervised"], name, context.asked.seed) for name in finished()]
         return dict(normtest([context.folder(one) for one in spec], context.data, progress=watch)), {}

@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from ecoc.evaluation.choose import WEIGHTS, choose_w
-from ecoc.evaluation.simulate import LOGGED, Play, controls, simulate
-from ecoc.evaluation.truth import acting, true_reward
-from ecoc.experiment.cells import Arrays, Found
-from ecoc.experiment.cells import Cell as Work
 from ecoc.experiment.context import Context, Experiment
 from ecoc.experiment.coverage import REPEATS, coverage_cell, coverage_table, encoder_of, mixed_truth_cell
+from ecoc.experiment.jobs import Arrays, Found
+from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.reward import simulate_seconds
 from ecoc.experiment.tables import caveats
 from ecoc.experiment.variants import BASE, ECOC, VARIANTS, Variant
 from ecoc.model import Model
+from ecoc.ope.choose_weight import WEIGHTS, choose_w
+from ecoc.ope.simulate import LOGGED, Play, controls, simulate
+from ecoc.ope.truth import acting, true_reward
+from ecoc.progress import Watcher
 from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
-from ecoc.watch import Watcher
 from ecoc.world import POLICIES, Evaluation, Observation, evaluate
 from ecoc.world.market import Ints
 from ecoc.world.policies import Policy, best_unseen

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoc.errors import InputError
-from ecoc.schema import json_bytes
-from ecoc.storage import write_whole
+from ecoc.storage.atomic import json_bytes, write_whole
 
 PLANS = "plan.json"
 SHARE = 0.8  # of a budget is planned for

@@ -15,17 +15,17 @@ from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.experiment import EXPERIMENTS
-from ecoc.experiment.cells import Cell, Clock, Found, Store
 from ecoc.experiment.context import Asked, Context, Experiment
-from ecoc.experiment.desk import Desk, Say, cells_of
+from ecoc.experiment.jobs import Cell, Clock, Found, Store
 from ecoc.experiment.plan import PLANS, Plan, Plans, parse_budget
+from ecoc.experiment.runner import Desk, Say, cells_of
 from ecoc.experiment.variants import VARIANTS, preset_of, settings, variant_of
-from ecoc.folder import lock
+from ecoc.progress import Watcher, unwatched
 from ecoc.report.document import Document, Section, load_document, save_document
 from ecoc.report.made import made_with
 from ecoc.report.write import report
-from ecoc.training.start import open_windows
-from ecoc.watch import Watcher, unwatched
+from ecoc.storage.atomic import lock
+from ecoc.training.train import open_windows
 from ecoc.world import parse_world
 
 ALL = "all"

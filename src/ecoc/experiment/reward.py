@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ecoc.evaluation.choose import choose_w
-from ecoc.evaluation.simulate import Play, simulate
-from ecoc.experiment.cells import Arrays, Found
-from ecoc.experiment.cells import Cell as Work
 from ecoc.experiment.context import Context, Experiment
+from ecoc.experiment.jobs import Arrays, Found
+from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.tables import caveats, described, earned_by
 from ecoc.experiment.variants import BASE, ECOC, Variant, variant_of
 from ecoc.model import Model
+from ecoc.ope.choose_weight import choose_w
+from ecoc.ope.simulate import Play, simulate
+from ecoc.progress import Watcher
 from ecoc.report.choice import choice_figure
 from ecoc.report.document import Figure, Section, Table
 from ecoc.report.reward import CAVEATS, explained, reward_figures, reward_finding, reward_table
-from ecoc.watch import Watcher
 
 ENCODERS = ("sasrec",)
 _METHODS = ("supervised", BASE, "ecoc", "ecoc-paper", "sqn", "sa2c", "prl")

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ecoc.experiment.cells import Cell as Work
-from ecoc.experiment.cells import Found
 from ecoc.experiment.context import Context, Experiment
+from ecoc.experiment.jobs import Cell as Work
+from ecoc.experiment.jobs import Found
 from ecoc.experiment.tables import caveats, described, number, point, said
 from ecoc.experiment.variants import BASE, PAPER, VARIANTS, Variant
 from ecoc.report.document import Axis, Cell, Column, Figure, Number, Section, Series, Table

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ecoc.evaluation.metrics import metrics
 from ecoc.evaluation.statistics import holm, paired
-from ecoc.experiment.cells import Cell, Found
 from ecoc.experiment.context import Context
+from ecoc.experiment.jobs import Cell, Found
 from ecoc.experiment.variants import BASE, Variant
 from ecoc.report.document import Axis, Figure, Number, Point, Series
 from ecoc.report.document import Cell as Value

@@ -14,8 +14,8 @@ import numpy as np
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError, did_you_mean
 from ecoc.methods import METHODS
-from ecoc.policy import RankBy
-from ecoc.run import RunConfig, open_preset
+from ecoc.policies.base import RankBy
+from ecoc.runs.config import RunConfig, open_preset
 
 BASE = "supervised+ema"
 PAPER_DATA = ("yelp", "tmall", "rl4rs")  # source formats, which name their presets

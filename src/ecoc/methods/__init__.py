@@ -1,7 +1,7 @@
 """Methods: how a policy is learned. One file and one line here make a new one."""
 
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts, Phase
-from ecoc.methods.ecoc import ECoC
+from ecoc.methods.ecoc.method import ECoC
 from ecoc.methods.neural_lcb import NeuralLCB
 from ecoc.methods.prl import PRL
 from ecoc.methods.sa2c import SA2C

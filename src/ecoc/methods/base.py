@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from ecoc.batch import Batch, Dims, Sessions
 from ecoc.config import Config
 from ecoc.encoders import Encoder, EncoderConfig
-from ecoc.policy import Policy
-from ecoc.stopwatch import Stopwatch
-from ecoc.targets import Targets
+from ecoc.methods.targets import Targets
+from ecoc.policies.base import Policy
+from ecoc.profiling import Stopwatch
 
 
 class MethodConfig(Config):

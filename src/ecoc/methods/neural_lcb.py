@@ -21,12 +21,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import EncoderConfig
 from ecoc.encoders.base import at
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts
-from ecoc.policy import Head, Policy, item_table, with_one
-from ecoc.schema import PAD
+from ecoc.policies.base import Head, Policy, item_table, with_one
 
 _ROUNDING = 2e-6  # of the sum of absolute terms; two ways to sum some hundred of them differ by less
 

@@ -7,13 +7,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, History, Sessions
+from ecoc.batch import PAD, Batch, History, Sessions
 from ecoc.encoders import Encoder, EncoderConfig
 from ecoc.encoders.dropout import Dropout
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts
-from ecoc.methods.bc import dense_loss
-from ecoc.policy import Head, TiedPolicy, with_one
-from ecoc.schema import PAD
+from ecoc.methods.behaviour_loss import dense_loss
+from ecoc.policies.base import Head, TiedPolicy, with_one
 
 _TOKENS = 3  # state, step, return
 _START = 0.02  # standard deviation of step and return vectors at the start

@@ -9,11 +9,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ecoc.batch import Batch, Sessions
+from ecoc.batch import PAD, Batch, Sessions
 from ecoc.methods.base import Loss, Parts, Phase
-from ecoc.methods.bc import dense_loss
+from ecoc.methods.behaviour_loss import dense_loss
 from ecoc.methods.sqn import SQN, Copy, Step, half_square
-from ecoc.schema import PAD
 
 _ROWS = 256  # states a chunk
 _RATIO = (0.1, 10.0)  # limits of pi / pop, before the exponent

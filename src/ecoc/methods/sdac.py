@@ -24,12 +24,12 @@ from torch.nn.functional import gumbel_softmax, log_softmax
 
 from ecoc.batch import Batch, History, Sessions
 from ecoc.encoders import Imitation
-from ecoc.exploration import effective_support
+from ecoc.losses.returns import Transitions
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts, Phase
-from ecoc.methods.bc import dense_loss
-from ecoc.policy import DensePolicy
-from ecoc.targets import Targets
-from ecoc.transitions import Transitions
+from ecoc.methods.behaviour_loss import dense_loss
+from ecoc.methods.ecoc.exploration import effective_support
+from ecoc.methods.targets import Targets
+from ecoc.policies.base import DensePolicy
 
 _LEAST_SCALE = 1e-6  # values smaller than this are left as they are rather than blown up
 

@@ -7,13 +7,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ecoc.batch import Batch
+from ecoc.batch import PAD, Batch
 from ecoc.encoders import Imitation
+from ecoc.losses.returns import Transitions
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts
-from ecoc.methods.bc import dense_loss
-from ecoc.policy import DensePolicy, Head
-from ecoc.schema import PAD
-from ecoc.transitions import Transitions
+from ecoc.methods.behaviour_loss import dense_loss
+from ecoc.policies.base import DensePolicy, Head
 
 _ROWS = 256  # states a chunk: no matrix of all states by all items is held
 

@@ -2,8 +2,8 @@
 
 from ecoc.batch import Batch, Sessions
 from ecoc.methods.base import Loss, Method, Parts
-from ecoc.methods.bc import BehaviourLoss, ImitationConfig
-from ecoc.policy import TiedPolicy
+from ecoc.methods.behaviour_loss import BehaviourLoss, ImitationConfig
+from ecoc.policies.base import TiedPolicy
 
 
 class Supervised(Method):

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ecoc.batch import Batch, History, Sessions
+from ecoc.batch import PAD, Batch, History, Sessions
 from ecoc.methods.base import Loss, Method, MethodConfig, Parts
-from ecoc.policy import Policy
-from ecoc.schema import PAD
+from ecoc.policies.base import Policy
 
 
 class CountedPolicy(Policy):

@@ -8,7 +8,8 @@ from typing import Any
 
 from ecoc.errors import ArtifactError, InputError
 from ecoc.report.document import Axis, Column, Figure, Number, Point, Section, Series, Table
-from ecoc.run import METRICS, RESULT, Run, RunConfig, is_run
+from ecoc.runs.config import RunConfig
+from ecoc.runs.folder import METRICS, RESULT, Run, is_run
 
 _LARGEST = 64 << 20
 _MOST_POINTS, _MOST_SERIES, _LONGEST_NAME = 2000, 12, 300

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from ecoc.config import Config
 from ecoc.errors import ArtifactError, EcocError
-from ecoc.storage import write_whole
+from ecoc.storage.atomic import write_whole
 
 REPORT = "report.json"
 _LARGEST = 32 << 20

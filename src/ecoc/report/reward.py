@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ecoc.evaluation.simulate import LOGGED
+from ecoc.ope.simulate import LOGGED
 from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Series, Table
 
 CAVEATS = (

@@ -11,8 +11,8 @@ from ecoc.report.document import REPORT, Document, Section, load_document
 from ecoc.report.html import page
 from ecoc.report.lettering import slugs
 from ecoc.report.tables import is_empty_table, latex, markdown
-from ecoc.run import is_run
-from ecoc.storage import write_whole
+from ecoc.runs.folder import is_run
+from ecoc.storage.atomic import write_whole
 
 PAGE, TABLES = "report.html", "tables"
 _LONGEST_NAME = 300

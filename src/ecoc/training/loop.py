@@ -19,19 +19,27 @@ from ecoc.batch import Batch
 from ecoc.data.loader import Cases, Windows
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError, TrainingError
-from ecoc.evaluation.judge import rank_cases
 from ecoc.evaluation.metrics import means
+from ecoc.evaluation.ranks import rank_cases
 from ecoc.methods import Loss, Method, Phase
-from ecoc.model import BEST
-from ecoc.policy import Policy, load_weights
-from ecoc.run import Run, TrainConfig
-from ecoc.stopwatch import Stopwatch
-from ecoc.storage import Checkpoint, NotFiniteError, keep_last, latest_name, load_checkpoint, name_of, save_checkpoint
-from ecoc.targets import Targets
-from ecoc.training.journal import Journal
+from ecoc.methods.targets import Targets
+from ecoc.policies.base import Policy, load_weights
+from ecoc.profiling import Stopwatch
+from ecoc.progress import Watcher
+from ecoc.runs.config import TrainConfig
+from ecoc.runs.folder import BEST, Run
+from ecoc.storage.checkpoint import (
+    Checkpoint,
+    NotFiniteError,
+    keep_last,
+    latest_name,
+    load_checkpoint,
+    name_of,
+    save_checkpoint,
+)
+from ecoc.training.metrics_log import Journal
 from ecoc.training.optimiser import Optimiser
 from ecoc.training.signals import Signals
-from ecoc.watch import Watcher
 
 CHOSEN_BY = "ndcg@20"
 _SHOWN = ("hr@10", "ndcg@10", "ndcg@20")

@@ -9,10 +9,10 @@ from corpus import CASES
 from corpus_sources import PRICES, RL4RS
 from good_logs import csv_lines, file, files, joined
 
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
+from ecoc.data.schema import Reason
 from ecoc.data.text import TextFile
-from ecoc.schema import Reason
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -58,7 +58,7 @@ def test_a_line_number_off_by_one_is_caught(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_folder_left_behind_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ecoc.folder.shutil.rmtree", lambda path, ignore_errors=False: None)
+    monkeypatch.setattr("ecoc.storage.atomic.shutil.rmtree", lambda path, ignore_errors=False: None)
     with pytest.raises(AssertionError, match="partial"):
         _judge(BY_NAME["short row"], tmp_path)
 

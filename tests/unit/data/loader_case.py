@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
+from ecoc.data.schema import ARRAYS, Counts, Manifest, RewardMap
 from ecoc.data.sequences import Dataset, array_header
-from ecoc.schema import ARRAYS, Counts, Manifest, RewardMap
 
 KINDS = 3
 

@@ -13,15 +13,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import ecoc
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.filters import Filters, split_at_gaps, time_at
+from ecoc.data.schema import RewardMap, Step
+from ecoc.data.sorted_events import Spool, sums_of
 from ecoc.data.sources.base import PrepareConfig
 from ecoc.data.sources.movielens import MovieLens
-from ecoc.data.spool import Spool, sums_of
 from ecoc.data.stage import Stage, Staged
 from ecoc.data.times import PER_SECOND
 from ecoc.errors import InputError
-from ecoc.schema import RewardMap, Step
 
 Event = tuple[int, int, int, int, float]  # sequence, item, time, feedback code, reward
 COLUMNS = ("seq", "item", "time", "row", "code", "reward")

@@ -10,7 +10,7 @@ from data_case import prepare_file, write_log
 
 import ecoc
 from ecoc.errors import InputError, ResourceError
-from ecoc.folder import new_folder, parse_bytes
+from ecoc.storage.atomic import new_folder, parse_bytes
 
 
 def ours(folder: Path) -> bool:
@@ -110,7 +110,7 @@ def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
 
 def test_a_lock_of_another_process_is_named_and_dies_with_it(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib\nfrom ecoc.folder import new_folder\n"
+        "import sys, pathlib\nfrom ecoc.storage.atomic import new_folder\n"
         "with new_folder(pathlib.Path(sys.argv[1]), overwrite=False, is_ours=lambda folder: False) as scratch:\n"
         "    (scratch / 'half').write_text('1')\n    print('inside', flush=True)\n    sys.stdin.read()\n"
     )

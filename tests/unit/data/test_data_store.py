@@ -13,9 +13,10 @@ import pytest
 from data_case import prepare_file, write_log
 
 import ecoc
+from ecoc.batch import PAD
+from ecoc.data.schema import ARRAYS
 from ecoc.errors import ArtifactError, InputError
-from ecoc.folder import file_sha256
-from ecoc.schema import ARRAYS, PAD, json_bytes
+from ecoc.storage.atomic import file_sha256, json_bytes
 
 ROWS = [(f"ü{user:02}", f"i{(user * k) % 7}", 1_500_000_000 + 60 * k + user) for user in range(20) for k in range(1, 9)]
 FILES = [*(f"{name}.npy" for name in ARRAYS), "items.parquet", "sequences.arrow"]

@@ -13,8 +13,8 @@ from data_case import all_times, prepare_file, prepare_text, write_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecoc.data.cells import Cell
 from ecoc.data.engine import Engine
+from ecoc.data.sql_columns import Cell
 from ecoc.data.times import MonthDay, rule_for, unit_of
 from ecoc.errors import InputError
 

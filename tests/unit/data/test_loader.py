@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_case import KINDS, Past, dataset, logs
 
-from ecoc.batch import Batch
+from ecoc.batch import PAD, Batch
 from ecoc.data.loader import Mode, Windows, open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.schema import PAD
 
 MODES: tuple[Mode, ...] = ("random", "tile", "prefix")
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_case import KINDS, Past, dataset, logs
 
+from ecoc.batch import PAD
 from ecoc.data.loader import Cases, dims_of, histories, open_cases, open_sessions
-from ecoc.schema import PAD
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, Sessions
 from ecoc.encoders import dhcn, hypergraph
 from ecoc.encoders.dhcn import DHCN
 from ecoc.encoders.hypergraph import Hypergraph, incidence, overlap
-from ecoc.schema import PAD
 
 DIM, ITEMS, LENGTH = 6, 9, 12
 SESSIONS = [[1, 2, 3, 2, 1], [3], [4, 4, 4, 5], [], [1, 6, 5, 2, 8], [2, 1, 2, 1]]  # nobody saw 7 and 9

@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecoc.batch import Dims, History
+from ecoc.batch import PAD, Dims, History
 from ecoc.encoders.gcsan import GCSAN
 from ecoc.encoders.session_graph import SessionGraphEncoder
 from ecoc.encoders.srgnn import SRGNN
 from ecoc.encoders.transformer import Block
-from ecoc.schema import PAD
 
 DIM = 8
 _DRAW = torch.Generator().manual_seed(0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecoc.batch import Dims, History
+from ecoc.batch import PAD, Dims, History
 from ecoc.encoders.base import Encoder
 from ecoc.encoders.caser import Caser
 from ecoc.encoders.gru4rec import GRU4Rec
@@ -15,7 +15,6 @@ from ecoc.encoders.narm import NARM
 from ecoc.encoders.nextitnet import NextItNet
 from ecoc.encoders.stamp import STAMP
 from ecoc.errors import InputError
-from ecoc.schema import PAD
 
 DIM, ITEMS = 6, 9
 Weights = Mapping[str, Tensor]

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecoc.batch import Dims, History
+from ecoc.batch import PAD, Dims, History
 from ecoc.encoders.session_graph import GatedPropagation, first_positions, position_graphs, row_graphs
 from ecoc.encoders.srgnn import SRGNN
-from ecoc.schema import PAD
 
 _DRAW = torch.Generator().manual_seed(0)
 ROWS: list[list[int]] = [

@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from ecoc.batch import Batch, Dims, History
+from ecoc.batch import PAD, Batch, Dims, History
 from ecoc.encoders import bert4rec
 from ecoc.encoders.bert4rec import BERT4Rec
 from ecoc.encoders.ssept import SSEPT
 from ecoc.errors import InputError
-from ecoc.schema import PAD
 
 DIM, LENGTH, ITEMS, USERS = 8, 6, 40, 9
 

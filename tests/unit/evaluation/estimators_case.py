@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ecoc.evaluation.estimators import Decisions, Estimate, SessionLog
+from ecoc.ope.estimators import Decisions, Estimate, SessionLog
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from ecoc.data.sequences import Dataset
-from ecoc.evaluation.fitting import Episodes
-from ecoc.evaluation.response import ResponseConfig, ResponseModel
-from ecoc.evaluation.simulator import Simulator
+from ecoc.ope.fitting import Episodes
+from ecoc.ope.response import ResponseConfig, ResponseModel
+from ecoc.ope.simulator import Simulator
 
 Ints = NDArray[np.int64]
 TINY = ResponseConfig(dim=4, hidden=4, lasting=2, width=8, dropout=0.1)

@@ -11,9 +11,9 @@ import pytest
 
 import ecoc
 from ecoc.data.sequences import Dataset
-from ecoc.evaluation import fitting
-from ecoc.evaluation.rollout import Played
-from ecoc.evaluation.simulate import Play
+from ecoc.ope import fitting
+from ecoc.ope.rollout import Played
+from ecoc.ope.simulate import Play
 
 SMALL = Play(users=30, horizon=5, members=2, penalty=4.0)
 

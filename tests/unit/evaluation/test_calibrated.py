@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from ecoc.evaluation.estimators import calibrated
+from ecoc.ope.estimators import calibrated
 
 CHANCES = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30)
 

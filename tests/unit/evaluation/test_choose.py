@@ -18,12 +18,12 @@ from simulate_case import SMALL, hasty, rows, simulated_runs
 import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
-from ecoc.evaluation import simulate as simulate_module
-from ecoc.evaluation.choose import choose_w, chosen_point
-from ecoc.evaluation.simulate import Stage, simulate
 from ecoc.model import load
+from ecoc.ope import simulate as simulate_module
+from ecoc.ope.choose_weight import choose_w, chosen_point
+from ecoc.ope.simulate import Stage, simulate
 from ecoc.pages import choose_page
-from ecoc.run import ACTING, Run, save_acting
+from ecoc.runs.folder import ACTING, Run, save_acting
 
 Point = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("one_thread")

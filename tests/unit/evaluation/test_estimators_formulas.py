@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from estimators_case import ONE_STEP, SESSIONS, Floats, few_decisions, few_sessions, named, rows_of
 
-from ecoc.evaluation.estimators import Decisions, SessionLog, one_step, sessions
 from ecoc.evaluation.statistics import sample_weights
+from ecoc.ope.estimators import Decisions, SessionLog, one_step, sessions
 
 # One decision, by hand
 

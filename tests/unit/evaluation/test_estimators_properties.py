@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoc.errors import InputError
-from ecoc.evaluation.estimators import Decisions, Estimate, SessionLog, one_step, sessions
+from ecoc.ope.estimators import Decisions, Estimate, SessionLog, one_step, sessions
 
 # What always holds
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from estimators_case import SESSIONS, Floats, Ints, named
 
-from ecoc.evaluation.estimators import Decisions, SessionLog, one_step, sessions
+from ecoc.ope.estimators import Decisions, SessionLog, one_step, sessions
 
 STATE = np.array([0.3, 0.7])
 LOGGING = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]])

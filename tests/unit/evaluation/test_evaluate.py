@@ -13,8 +13,8 @@ from evaluate_case import ITEMS, fresh_copies, judged_runs, kept, prepared, slow
 import ecoc
 from ecoc.data.loader import open_cases
 from ecoc.data.sequences import Dataset
-from ecoc.evaluation.judge import is_seen
 from ecoc.evaluation.metrics import NAMES
+from ecoc.evaluation.ranks import is_seen
 from ecoc.evaluation.statistics import bootstrap
 from ecoc.model import load
 

@@ -14,12 +14,12 @@ from torch import Tensor
 import ecoc
 from ecoc.batch import History
 from ecoc.data.loader import open_cases
-from ecoc.evaluation import simulate as simulate_module
-from ecoc.evaluation.guards import imitation_losses, lacking, unskilled, usual_behaviour
-from ecoc.evaluation.rollout import Played
-from ecoc.evaluation.simulate import simulate
 from ecoc.model import load
-from ecoc.policy import Policy
+from ecoc.ope import simulate as simulate_module
+from ecoc.ope.rollout import Played
+from ecoc.ope.simulate import simulate
+from ecoc.ope.trust import imitation_losses, lacking, unskilled, usual_behaviour
+from ecoc.policies.base import Policy
 
 USUAL = {"action": -5.0, "session": -4.0}
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,15 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 import ecoc
-from ecoc.batch import History, Sessions
+from ecoc.batch import PAD, History, Sessions
 from ecoc.data.loader import Cases, open_cases
 from ecoc.data.sequences import Dataset
-from ecoc.evaluation import judge
-from ecoc.evaluation.judge import everything_before, is_seen, list_cases, rank_cases
-from ecoc.evaluation.lists import coverage, diversity, popularity_lift
+from ecoc.evaluation import ranks as judge
+from ecoc.evaluation.beyond_accuracy import coverage, diversity, popularity_lift
+from ecoc.evaluation.ranks import everything_before, is_seen, list_cases, rank_cases
 from ecoc.model import load
-from ecoc.policy import Policy
-from ecoc.schema import PAD
+from ecoc.policies.base import Policy
 
 LENGTH, ITEMS = 5, 25
 NAMES = ("sasrec", "ssept", "popular", "recent", "markov")  # ssept reads users

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ecoc
 from ecoc.evaluation.evaluate import Options
-from ecoc.storage import load_checkpoint, save_checkpoint
+from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 import ecoc
-from ecoc.batch import History
+from ecoc.batch import PAD, History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.estimators import SessionLog, calibrated, sessions
-from ecoc.evaluation.logged import Logged, Witness, best_items, open_logged
-from ecoc.evaluation.response import ResponseConfig, ResponseModel
-from ecoc.evaluation.simulator import LENGTH as LOOKS_BACK
-from ecoc.evaluation.simulator import Simulator
 from ecoc.model import load
-from ecoc.policy import Policy
-from ecoc.schema import PAD
+from ecoc.ope.estimators import SessionLog, calibrated, sessions
+from ecoc.ope.logged import Logged, Witness, best_items, open_logged
+from ecoc.ope.response import ResponseConfig, ResponseModel
+from ecoc.ope.simulator import LENGTH as LOOKS_BACK
+from ecoc.ope.simulator import Simulator
+from ecoc.policies.base import Policy
 
 LENGTH, ITEMS, EVENTS = 5, 20, 800
 NAMES = ("sasrec", "ssept", "popular", "markov")  # ssept reads users
@@ -355,7 +354,7 @@ def test_nothing_depends_on_how_many_decisions_are_read_at_a_time(
     witness: Witness, policies: dict[str, Policy], everything: Logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = best_items(policies["sasrec"], everything, exclude_seen=True)
-    monkeypatch.setattr("ecoc.evaluation.logged._ROWS", 7)
+    monkeypatch.setattr("ecoc.ope.logged._ROWS", 7)
     assert (best_items(policies["sasrec"], everything, exclude_seen=True) == chosen).all()
     again = witness_of(witness.simulator, everything)
     assert again.chance(everything.items) == pytest.approx(witness.chance(everything.items), rel=1e-5)

@@ -18,10 +18,10 @@ from ecoc.encoders import ENCODERS
 from ecoc.errors import InputError
 from ecoc.evaluation import norm_ranks
 from ecoc.evaluation.norm_ranks import Table
-from ecoc.evaluation.normtest import KS, LARGEST, differences, fisher, normtest, sample_picks, summary
+from ecoc.evaluation.norm_test import KS, LARGEST, differences, fisher, normtest, sample_picks, summary
+from ecoc.progress import unwatched
 from ecoc.report.document import Section
 from ecoc.report.normtest import PAPER, PAPER_DATA, normtest_section, paper_values
-from ecoc.watch import unwatched
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]

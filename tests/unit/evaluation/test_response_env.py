@@ -8,8 +8,8 @@ from ope_case import NAMES, made_up
 
 from ecoc.batch import History
 from ecoc.errors import InputError
-from ecoc.evaluation.response_env import SimulatedUser
-from ecoc.evaluation.rollout import Starts
+from ecoc.ope.env import SimulatedUser
+from ecoc.ope.rollout import Starts
 
 WITH_NONE = (*NAMES, "none")
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from ope_case import NAMES, Ints, log_of, made_up
 from torch import Tensor
 
-from ecoc.batch import History
+from ecoc.batch import PAD, History
 from ecoc.errors import InputError
-from ecoc.evaluation import rollout
-from ecoc.evaluation.rollout import (
+from ecoc.ope import rollout
+from ecoc.ope.rollout import (
     Actor,
     Played,
     Scene,
@@ -24,9 +24,8 @@ from ecoc.evaluation.rollout import (
     play,
     recent,
 )
-from ecoc.evaluation.simulator import Simulator
-from ecoc.policy import Policy
-from ecoc.schema import PAD
+from ecoc.ope.simulator import Simulator
+from ecoc.policies.base import Policy
 
 ITEMS = 12
 WITH_NONE = (*NAMES, "none")

@@ -16,10 +16,10 @@ from simulate_case import SMALL, hasty, played, rows, simulated_runs
 import ecoc
 from ecoc.cli.app import answer
 from ecoc.errors import InputError
-from ecoc.evaluation import simulate as simulate_module
-from ecoc.evaluation.choose import choose_w
-from ecoc.evaluation.simulate import Play, Stage, controls, simulate, views
 from ecoc.model import Model, load
+from ecoc.ope import simulate as simulate_module
+from ecoc.ope.choose_weight import choose_w
+from ecoc.ope.simulate import Play, Stage, controls, simulate, views
 from ecoc.pages import simulate_page
 
 CONTROLS = ["logged", "random", "popular", "best item"]

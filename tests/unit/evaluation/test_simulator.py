@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from ope_case import TINY, Ints, episodes_of, log_of, made_up
 
 import ecoc
-from ecoc.batch import History
+from ecoc.batch import PAD, History
 from ecoc.errors import InputError
-from ecoc.evaluation import fitting, simulator
-from ecoc.evaluation.fitting import Episodes, fit, open_episodes
-from ecoc.evaluation.response import ResponseConfig
-from ecoc.evaluation.rollout import Starts, acting_by_score, play
-from ecoc.evaluation.simulator import Simulator, SimulatorConfig, fit_members, fit_simulator
-from ecoc.schema import PAD
+from ecoc.ope import fitting, simulator
+from ecoc.ope.fitting import Episodes, fit, open_episodes
+from ecoc.ope.response import ResponseConfig
+from ecoc.ope.rollout import Starts, acting_by_score, play
+from ecoc.ope.simulator import Simulator, SimulatorConfig, fit_members, fit_simulator
 
 BAIT, LIKED, ITEMS, STEPS = 1, 2, 5, 8
 AFTER_BAIT = 0.03

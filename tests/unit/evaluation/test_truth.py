@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 import ecoc
-from ecoc.batch import History
+from ecoc.batch import PAD, History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.truth import Acting, acting, open_market, true_reward
-from ecoc.policy import Policy
-from ecoc.schema import PAD
+from ecoc.ope.truth import Acting, acting, open_market, true_reward
+from ecoc.policies.base import Policy
 from ecoc.world import Market, Observation, evaluate
 from ecoc.world.log import item_ids
 

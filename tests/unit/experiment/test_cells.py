@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ecoc.errors import Terminated, TrainingError
-from ecoc.experiment.cells import CELLS, Arrays, Cell, Clock, Found, OutOfTimeError, Store, in_order, run_cells
-from ecoc.watch import Watcher, unwatched
+from ecoc.experiment.jobs import CELLS, Arrays, Cell, Clock, Found, OutOfTimeError, Store, in_order, run_cells
+from ecoc.progress import Watcher, unwatched
 
 COMMON = {"data": "abc", "ecoc": "0.1"}
 

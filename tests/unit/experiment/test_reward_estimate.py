@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import ecoc
-from ecoc.experiment.cells import Store
 from ecoc.experiment.context import Asked, Context
+from ecoc.experiment.jobs import Store
 from ecoc.experiment.plan import Plan
 from ecoc.experiment.reward import simulate_seconds
 

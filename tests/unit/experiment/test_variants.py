@@ -9,9 +9,9 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.experiment import EXPERIMENTS, paper
 from ecoc.experiment.ablation import ABLATED
-from ecoc.experiment.pace import Pace, measure
+from ecoc.experiment.cost import Pace, measure
 from ecoc.experiment.variants import BASE, ECOC, PAPER, PAPER_DATA, VARIANTS, settings, variant_of
-from ecoc.run import RunConfig, presets
+from ecoc.runs.config import RunConfig, presets
 
 
 @pytest.fixture(scope="module")

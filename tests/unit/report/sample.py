@@ -3,18 +3,7 @@
 import math
 import random
 
-from ecoc.report.document import (
-    Axis,
-    Cell,
-    Column,
-    Document,
-    Figure,
-    Number,
-    Point,
-    Section,
-    Series,
-    Table,
-)
+from ecoc.report.document import Axis, Cell, Column, Document, Figure, Number, Point, Section, Series, Table
 
 METHODS = ("popular", "markov", "GRU4Rec", "NARM", "SASRec", "SQN", "SA2C", "SDAC", "PRL", "ECoC")
 METRICS = [f"{name}@{k}" for name in ("HR", "MRR", "NDCG") for k in (5, 10, 20)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ecoc.errors import ArtifactError, EcocError, InputError
 from ecoc.report import curves
 from ecoc.report.curves import run_section
-from ecoc.run import RunConfig
+from ecoc.runs.config import RunConfig
 
 
 def train_line(step: int, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from ecoc.storage import load_checkpoint, save_checkpoint
+from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
 from ecoc.training.optimiser import Optimiser
 
 BETAS = (0.9, 0.98)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecoc.run import TrainConfig
+from ecoc.runs.config import TrainConfig
 from ecoc.training.loop import learning_rate, step_seed
 
 STEPS = 1000

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ecoc.evaluation.truth import mixed, sample_log
+from ecoc.ope.truth import mixed, sample_log
 from ecoc.world import Market, MarketConfig, Observation, State, evaluate
 from ecoc.world.market import REWARDS, Ints
 from ecoc.world.policies import POLICIES

@@ -12,13 +12,13 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from ecoc.config import Config
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.expression import Expression
 from ecoc.data.readers import Reader
+from ecoc.data.schema import Statistics
 from ecoc.data.text import check_encoding
 from ecoc.data.times import TimeRule
 from ecoc.errors import InputError
-from ecoc.schema import Statistics
 
 _DENSE = {".gz", ".zst", ".parquet", ".pq"}
 _SPLIT = re.compile(r"(time|per-user):(0?\.\d+)|leave-one-out|source")

@@ -8,18 +8,18 @@ import duckdb
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, model_validator
 
-from ecoc.data.badrows import BadRows
-from ecoc.data.cells import Cell, literal
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
 from ecoc.data.engine import Engine
 from ecoc.data.expression import columns_of, parse
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import JsonLines, ParquetRows, Reader
+from ecoc.data.schema import GREATEST_REWARD
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, check_exists
+from ecoc.data.sql_columns import Cell, literal
 from ecoc.data.text import read_head
 from ecoc.data.times import Pattern, RowOrder, TimeRule, rule_for
 from ecoc.errors import InputError, did_you_mean
-from ecoc.schema import GREATEST_REWARD
 
 _ENDINGS = {".csv", ".tsv", ".txt", ".log", ".dat", ".json", ".jsonl", ".ndjson", ".parquet", ".pq"}
 _JSON = {".json", ".jsonl", ".ndjson"}

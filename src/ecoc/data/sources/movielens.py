@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import Reader

@@ -7,7 +7,7 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
 from ecoc.data.lookups import latest_property
 from ecoc.data.readers import Reader

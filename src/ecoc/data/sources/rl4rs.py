@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from ecoc.data.badrows import BadRows
-from ecoc.data.cells import Cell
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
 from ecoc.data.expression import Column
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import Batches, Reader
+from ecoc.data.schema import Reason, Statistics
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, check_exists, find_beside
+from ecoc.data.sql_columns import Cell
 from ecoc.data.times import Epoch
 from ecoc.errors import InputError
-from ecoc.schema import Reason, Statistics
 
 _LOGS = ("rl4rs_dataset_a_sl.csv", "rl4rs_dataset_a_rl.csv")
 _PRICES = "item_info.csv"

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
 from ecoc.data.readers import Reader
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_file

@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
 from ecoc.data.readers import Reader
+from ecoc.data.schema import Statistics
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_file
 from ecoc.data.times import MonthDay
-from ecoc.schema import Statistics
 
 _LOG = "user_log_format1.csv"
 _YEAR = 2014  # the contest says 2015; the campaign in the data is that of 2014

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import Field
 
-from ecoc.data.badrows import BadRows
-from ecoc.data.cells import Cell
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.readers import Batches, Reader, numbered
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source
+from ecoc.data.sql_columns import Cell
 from ecoc.data.times import Epoch
 from ecoc.errors import InputError
 from ecoc.world import FEEDBACK, REWARDS, Market, item_table, log_batches, parse_world

@@ -7,12 +7,12 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from ecoc.data.badrows import BadRows
+from ecoc.data.bad_rows import BadRows
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import JsonLines, Reader
+from ecoc.data.schema import Statistics
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_beside, find_file
 from ecoc.data.times import Pattern
-from ecoc.schema import Statistics
 
 _REVIEWS = "yelp_academic_dataset_review.json"
 _BUSINESSES = "yelp_academic_dataset_business.json"

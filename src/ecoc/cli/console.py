@@ -1,0 +1,79 @@
+"""The terminal: progress on standard error, results on standard output, signals as exit codes."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from ecoc.errors import Terminated
+from ecoc.progress import Watcher, unwatched
+
+
+def listen_for_sigterm() -> None:
+    """Turn SIGTERM into an exception; a second one ends the process at once."""
+
+    def once(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, once)
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Watcher]:
+    """A bar with share and time left on a terminal, a line a stage elsewhere, nothing if quiet."""
+    if quiet:
+        yield unwatched
+    elif sys.stderr.isatty():
+        yield from _bar()
+    else:
+        yield _Lines()
+
+
+def _bar() -> Iterator[Watcher]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")
+    times = TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}")
+    with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, note="")
+        current = ""
+
+        def watch(stage: str, done: float, total: float, /, note: str = "") -> None:
+            nonlocal current
+            if stage != current:
+                bar.reset(task, description=stage)
+                current = stage
+            bar.update(task, completed=done, total=total or None, note=note)
+
+        yield watch
+
+
+class _Lines:
+    """Plain lines: each stage when it begins, and every few seconds the share done, the time left and a note."""
+
+    _EVERY = 5.0
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._began = self._last = 0.0
+
+    def __call__(self, stage: str, done: float, total: float, /, note: str = "") -> None:
+        now = time.monotonic()
+        if stage != self._stage:
+            self._began = now
+        elif now - self._last < self._EVERY:
+            return
+        share = f" {done / total:.0%}" if total and done else ""
+        left = (now - self._began) * (total - done) / done if share and now - self._began > 1 else 0.0
+        eta = f", {left // 60:.0f}:{left % 60:02.0f} left" if left else ""
+        print(f"{stage}{share}{eta}{', ' * bool(note)}{note}", file=sys.stderr, flush=True)
+        self._stage, self._last = stage, now
+
+
+def note(quiet: bool) -> Callable[[str], None]:
+    """A place for what a run tells: standard error, before and between progress."""
+    return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)

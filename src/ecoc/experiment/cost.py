@@ -1,0 +1,198 @@
+"""What training steps cost: processor seconds, memory and parameters of a method, without the loop around it."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.data.loader import dims_of, open_cases, open_sessions
+from ecoc.data.rewards import open_worth
+from ecoc.data.sequences import Dataset
+from ecoc.encoders import Encoder
+from ecoc.evaluation.ranks import rank_cases
+from ecoc.methods import Method
+from ecoc.methods.build import build_method
+from ecoc.methods.targets import Targets
+from ecoc.progress import Watcher, unwatched
+from ecoc.runs.config import RunConfig
+from ecoc.training.optimiser import Optimiser
+from ecoc.training.train import is_sparse, open_windows
+
+_CASES = 256  # ranked to know what judging costs
+_STRETCHES = 3
+_FEEDBACK, _LOGGED, _SESSION = 4, 200_000, 50  # of a made-up log
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a method costs on a dataset, one thread."""
+
+    cpu: float  # processor seconds a training step
+    wall: float  # the same by the clock, on this machine as busy as it was
+    targets: float  # transitions a step
+    epoch_steps: int
+    epoch_targets: int
+    parameters: int  # that are trained
+    start: float  # seconds until the first step
+    case: float  # seconds to rank one case
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> "Pace":
+        """From what `values` gave."""
+        return cls(**{part.name: facts[part.name] for part in fields(cls)})
+
+    def values(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self)
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Processor seconds of the training steps of an epoch."""
+        return self.cpu * self.epoch_steps
+
+
+class Steps:
+    """Training steps as the loop takes them: loss, backward, Adam, lagged copies."""
+
+    def __init__(self, method: Method, config: RunConfig, batch: Callable[[int], Batch], *, sparse: bool) -> None:
+        self.method, self.train, self.batch, self.number = method.train(), config.train, batch, 0
+        self.lagged: dict[str, Targets[Any]] = dict(method.lagged)
+        if config.train.ema:
+            self.lagged["ema"] = Targets(method.policy, config.train.ema)
+        tables = method.few_rows() if sparse else set()
+        if sparse:
+            for module in method.modules():
+                if isinstance(module, Encoder):
+                    module.sparse = True
+            followed = [table for name, table in method.named_parameters() if name in tables]
+            for name, copy in self.lagged.items():
+                if name == "ema" or method.freshens:
+                    copy.follow_rows(followed)
+        self.optimiser = Optimiser(
+            method,
+            betas=(config.train.beta1, config.train.beta2),
+            decay=config.train.weight_decay,
+            sparse=tables,
+            decays=method.decays,
+            tower=method.tower,
+            before=self._freshen,
+        )
+
+    def _freshen(self, table: nn.Parameter, rows: Tensor) -> None:
+        for copy in self.lagged.values():
+            copy.fresh(rows, table)
+
+    def __call__(self) -> int:
+        """One step; returns the transitions learnt from."""
+        batch = self.batch(self.number)
+        self.method.loss(batch).total.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step(self.train.lr, self.train.clip)
+        self.optimiser.zero()
+        for copy in self.lagged.values():
+            copy.update(self.number)
+        self.number += 1
+        return batch.transitions
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds and transitions a step."""
+
+    cpu: float
+    wall: float
+    targets: float
+
+
+def timed(steps: Steps, *, stretch_seconds: float = 0.2, watch: Watcher = unwatched) -> Timed:
+    """Median of a few stretches after a warm-up; a method with phases is timed in each, weighed by their shares."""
+    phases = steps.method.phases
+    ends = [*(phase.start for phase in phases[1:]), 1.0]
+    found = Timed(0.0, 0.0, 0.0)
+    for number, (phase, end) in enumerate(zip(phases, ends, strict=True)):
+        share = end - phase.start
+        if share <= 0:
+            continue
+        steps.method.phase = number
+        one = _stretches(steps, stretch_seconds, watch)
+        found = Timed(*(old + share * new for old, new in zip(_row(found), _row(one), strict=True)))
+    return found
+
+
+def _row(timed: Timed) -> tuple[float, float, float]:
+    return timed.cpu, timed.wall, timed.targets
+
+
+def _stretches(steps: Steps, seconds: float, watch: Watcher) -> Timed:
+    steps()  # the first step allocates
+    watch("time steps", 0, _STRETCHES)
+    began = time.perf_counter()
+    steps()
+    count = max(1, min(200, round(seconds / max(time.perf_counter() - began, 1e-6))))
+    rows = []
+    for number in range(_STRETCHES):
+        clocks, transitions = (time.process_time(), time.perf_counter()), 0
+        for _ in range(count):
+            transitions += steps()
+        rows.append((time.process_time() - clocks[0], time.perf_counter() - clocks[1], transitions))
+        watch("time steps", number + 1, _STRETCHES)
+    cpu, wall, targets = (statistics.median(row[column] for row in rows) / count for column in range(3))
+    return Timed(cpu, wall, targets)
+
+
+def measure(data: Dataset, config: RunConfig, watch: Watcher = unwatched, *, stretch_seconds: float = 0.2) -> Pace:
+    """Time a method on a dataset; nothing of it is kept."""
+    began = time.perf_counter()
+    train = config.train
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(train.seed)
+        method = build_method(config, dims_of(data))
+        worth = open_worth(data, train.reward_scale, shuffle=train.shuffle_rewards, seed=train.seed)
+        method.learn(open_sessions(data, worth))
+        windows = open_windows(data, config, worth, returns=method.needs_returns)
+        steps = Steps(method, config, windows.__getitem__, sparse=is_sparse(config, method, data))
+        start = time.perf_counter() - began
+        found = timed(steps, stretch_seconds=stretch_seconds, watch=watch)
+        return Pace(
+            **asdict(found),
+            epoch_steps=windows.steps,
+            epoch_targets=windows.targets,
+            parameters=sum(p.numel() for p in method.parameters() if p.requires_grad),
+            start=start,
+            case=_case_seconds(method, data, train.min_history),
+        )
+
+
+def _case_seconds(method: Method, data: Dataset, min_history: int) -> float:
+    for split in ("validation", "test"):
+        cases = open_cases(data, split, min_history=min_history, most=_CASES, seed=0)
+        if len(cases):
+            began = time.perf_counter()
+            rank_cases(method.policy.by("policy"), data, cases)
+            return (time.perf_counter() - began) / len(cases)
+    return 0.0
+
+
+def made_up(config: RunConfig, items: int, windows: int, *, sparse: bool) -> Steps:
+    """Steps on random events with a catalogue of any size: what a step costs does not depend on what the items are."""
+    method = build_method(config, Dims(items, windows, _FEEDBACK))
+    random, length = np.random.default_rng(0), config.encoder.length
+    logged = random.integers(1, items + 1, _LOGGED)
+    offsets = np.arange(0, len(logged) + 1, _SESSION)
+    method.learn(Sessions(logged, offsets, np.ones(len(logged), np.float32)))
+
+    def batch(number: int) -> Batch:
+        events = torch.randint(1, items + 1, (windows, length + 1))
+        feedback = torch.randint(1, _FEEDBACK + 1, (windows, length))
+        history = History(events[:, :-1], feedback, torch.arange(windows) + 1)
+        rewards = torch.rand(windows, length)
+        places = torch.arange(1, length + 1).repeat(windows, 1)
+        returns = rewards.flip(1).cumsum(1).flip(1) if method.needs_returns else None
+        return Batch(history, events[:, 1:], rewards, torch.zeros(windows, length), places, returns)
+
+    return Steps(method, config, batch, sparse=sparse and bool(method.few_rows()))

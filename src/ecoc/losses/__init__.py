@@ -1,0 +1,1 @@
+"""Losses as pure tensor functions, one equation per file."""

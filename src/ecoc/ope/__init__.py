@@ -1,0 +1,1 @@
+"""Off-policy evaluation: what policies would earn, estimated from a log."""

@@ -1,0 +1,84 @@
+"""Choose how much a critic has a say, without touching the test split: roll-outs over the blend's weight."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from os import PathLike
+from typing import Any
+
+from ecoc.data.loader import open_cases
+from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
+from ecoc.evaluation.evaluate import data_of
+from ecoc.evaluation.metrics import means
+from ecoc.evaluation.ranks import rank_cases
+from ecoc.model import Model, load
+from ecoc.ope.rollout import acting_by
+from ecoc.ope.simulate import Candidate, Play, Stage
+from ecoc.progress import Watcher, unwatched
+from ecoc.runs.folder import Run, save_acting
+
+WEIGHTS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+_NEAR = 0.02  # share of the best estimate by which a smaller weight may fall short
+_CASES = 2000
+
+
+def choose_w(
+    run: Model | str | PathLike[str],
+    data: Dataset | str | PathLike[str] | None = None,
+    *,
+    weights: Sequence[float] = WEIGHTS,
+    settings: Play | None = None,
+    save: bool = True,
+    progress: Watcher | None = None,
+) -> dict[str, Any]:
+    """Play a run at each weight from validation histories, in a simulator of the training part of the log.
+
+    Of the weights whose figure can be trusted, the smallest is chosen that is within 2 % of the best; it is written
+    into the run with the evidence, and the run acts by it from then on. If the simulators know too little to say
+    anything, nothing is chosen and the run acts as before.
+    """
+    watch = progress or unwatched
+    model = run if isinstance(run, Model) else load(run)
+    if not model.policy.has_critic:
+        raise InputError(
+            f"{model.name}: method {model.config.method_name} has no critic, so there is no weight to choose"
+        )
+    dataset = data_of(model, data)
+    stage = Stage.open(dataset, replace(settings or Play(), fit_on="train"), "validation", watch)
+    history = model.config.train.min_history
+    cases = open_cases(dataset, "validation", min_history=history, most=_CASES, seed=stage.play.seed)
+    points = []
+    asked = sorted({0.0, *weights})
+    for number, weight in enumerate(asked):
+        watch("play weights", number, len(asked))
+        view = model.by("blend", w=weight)
+        candidate = Candidate(f"w = {weight:g}", acting_by(view.policy), view.policy)
+        facts = stage.facts(candidate, stage.played(candidate))
+        ranked = means(rank_cases(view.policy, dataset, cases))
+        kept = ("reward", "ratio", "low", "high", "unpenalised", "doubt", "items_shown", "reasons", "trusted")
+        points.append({"w": weight, **{name: facts[name] for name in kept}, "ndcg@10": ranked["ndcg@10"]})
+    result = {
+        "run": str(model.run.path),
+        "data": str(dataset.path),
+        "w": None if stage.reasons else chosen_point(points)["w"],
+        "reasons": stage.reasons,
+        "points": points,
+        "simulator": stage.simulator.quality,
+        "settings": asdict(stage.play),
+    }
+    if save:
+        save_choice(model.run, result)
+    return result
+
+
+def save_choice(run: Run, chosen: dict[str, Any]) -> None:
+    """Let a run act by the weight that `choose_w` found for it, if any, and keep the evidence."""
+    if chosen["w"] is not None:
+        save_acting(run, "blend", chosen["w"], chosen)
+
+
+def chosen_point(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The smallest trusted weight within 2 % of the best trusted one; the cloned policy, w = 0, is always trusted."""
+    trusted = [point for point in points if point["trusted"] or point["w"] == 0]
+    best = max(point["reward"] for point in trusted)
+    return next(point for point in trusted if point["reward"] >= best - _NEAR * abs(best))

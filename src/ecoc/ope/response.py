@@ -1,0 +1,150 @@
+"""One simulated population of users: how they answer an item after a history, and what the log would show them next.
+
+With e, k item vectors, f, c, g feedback vectors and decay rates rho_n, after events (i_1, b_1) .. (i_t, b_t):
+
+    x_j      = e_{i_j} * g_{b_j} + f_{b_j}                            what happened
+    S_t      = [GRU(x)_t, (1 - rho_n) sum_j rho_n^(t-j) x_j]          taste
+    A_t      = sum_j rho_n^(t-j) (k_{i_j} + c_{b_j})                  what it leaves behind
+    z_t,i    = [e_i, q(S_t) * e_i, q(S_t).e_i]
+    logit_b  = U_b z + bias_{i,b} + W_b A_t + MLP_b(S_t, A_t, z)      P(b | s, i)
+    behaviour = softmax_i(p(S_t).e_i + bias'_i)                       P(i | s)
+
+After-effects enter the answer linearly and add up: a policy may wear its users out in ways no log shows, and there a
+recurrent net alone saturates. Both tasks share the item vectors: what a log shows next says more about an item than
+the few answers it got.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ecoc.batch import PAD, History
+from ecoc.config import Config
+
+_RATES = (0.02, 0.6, 0.85, 0.95)
+_STOCK_SCALE = 0.3  # after-effects of a few steps are then of the size of the other inputs
+
+
+class ResponseConfig(Config):
+    """Sizes of a response model."""
+
+    dim: int = Field(16, ge=1, le=1024, description="width of item vectors")
+    hidden: int = Field(32, ge=1, le=1024, description="width of the recurrent state")
+    lasting: int = Field(8, ge=1, le=256, description="width of what an event leaves behind")
+    width: int = Field(64, ge=1, le=4096, description="hidden units of the answer's network")
+    dropout: float = Field(0.1, ge=0, lt=1, description="of item vectors and hidden units")
+
+
+@dataclass(frozen=True)
+class Mood:
+    """What a model remembers of histories."""
+
+    hidden: Tensor  # [B, h]
+    stock: Tensor  # [B, rates, d + m], sums that decay
+
+    def rows(self, index: Tensor | slice) -> "Mood":
+        """Some of the histories."""
+        return Mood(self.hidden[index], self.stock[index])
+
+    def where(self, chosen: Tensor, other: "Mood") -> "Mood":
+        """Take this one at the chosen rows [B], the other elsewhere."""
+        return Mood(
+            torch.where(chosen[:, None], self.hidden, other.hidden),
+            torch.where(chosen[:, None, None], self.stock, other.stock),
+        )
+
+
+class ResponseModel(nn.Module):
+    """P(feedback | history, item) and P(item | history)."""
+
+    def __init__(self, items: int, feedback: int, config: ResponseConfig) -> None:
+        super().__init__()
+        self.items, self.feedback, self.config = items, feedback, config
+        d, m, rates = config.dim, config.lasting, len(_RATES)
+        self.table = _embedding(items + 1, d, 0.1)
+        self.lasting = _embedding(items + 1, m, 0.05)
+        self.given = nn.Embedding(feedback + 1, d)  # code + 1; 0: unknown
+        self.gate = nn.Embedding(feedback + 1, d)
+        self.given_lasting = nn.Embedding(feedback + 1, m)
+        nn.init.normal_(self.given.weight, std=0.1)
+        nn.init.ones_(self.gate.weight)
+        nn.init.normal_(self.given_lasting.weight, std=0.05)
+        self.rate = nn.Parameter(torch.logit(torch.tensor(_RATES)))
+        self.gru = nn.GRU(d, config.hidden, batch_first=True)
+        taste = config.hidden + rates * d
+        self.towards = nn.Linear(taste, d)
+        self.shown = nn.Linear(taste, d)
+        self.shown_bias = nn.Parameter(torch.zeros(items + 1))
+        self.direct = nn.Linear(2 * d + 1, feedback)
+        self.bias = nn.Embedding(items + 1, feedback)
+        nn.init.zeros_(self.bias.weight)
+        self.after = nn.Linear(rates * m, feedback, bias=False)
+        self.mixed = nn.Sequential(
+            nn.Linear(taste + rates * m + 2 * d + 1, config.width),
+            nn.ReLU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(config.width, feedback),
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def everywhere(self, history: History) -> Mood:
+        """After every position: [B, L, h] and [B, L, rates, d + m]."""
+        happened = self._happened(history.items, history.feedback)
+        steps = torch.arange(happened.shape[1])
+        lag = steps[:, None] - steps
+        weights = torch.sigmoid(self.rate)[:, None, None] ** lag.clamp(min=0) * (lag >= 0)  # [rates, L, L]
+        stock = torch.einsum("nts,bsd->btnd", weights, happened)
+        return Mood(self.gru(happened[..., : self.config.dim])[0], stock)
+
+    def after_history(self, history: History) -> Mood:
+        """After each row's last event; no row is empty."""
+        found = self.everywhere(history)
+        row, last = torch.arange(len(history.items)), history.lengths - 1
+        return Mood(found.hidden[row, last], found.stock[row, last])
+
+    def after_event(self, mood: Mood, items: Tensor, feedback: Tensor) -> Mood:
+        """After one more event: items [B], feedback code + 1 [B]."""
+        happened = self._happened(items, feedback)  # [B, d + m]
+        _, hidden = self.gru(happened[:, None, : self.config.dim], mood.hidden[None].contiguous())
+        return Mood(hidden[0], mood.stock * torch.sigmoid(self.rate)[:, None] + happened[:, None])
+
+    def answers(self, mood: Mood, items: Tensor) -> Tensor:
+        """Logits of the feedback to items [...], [..., feedback]; moods [..., h] and [..., rates, d + m]."""
+        taste, after = self._read(mood)
+        vector = self.dropout(self.table(items))
+        agreed = self.towards(taste) * vector
+        direct = torch.cat([vector, agreed, agreed.sum(-1, keepdim=True)], -1)
+        logits = self.direct(direct) + self.bias(items) + self.after(after)
+        return torch.as_tensor(logits + self.mixed(torch.cat([taste, after, direct], -1)))
+
+    def behaviour(self, mood: Mood) -> Tensor:
+        """What scores the item that a log shows next, [..., d + 1], against `shown_vectors`."""
+        aim = self.shown(self._read(mood)[0])
+        return torch.cat([aim, torch.ones_like(aim[..., :1])], -1)
+
+    def shown_vectors(self) -> Tensor:
+        """[V, d + 1]; PAD's row first."""
+        return torch.cat([self.table.weight, self.shown_bias[:, None]], 1)
+
+    def _happened(self, items: Tensor, feedback: Tensor | None) -> Tensor:
+        """What events are to the model, [..., d + m]."""
+        given = torch.zeros_like(items) if feedback is None else feedback
+        now = self.dropout(self.table(items) * self.gate(given) + self.given(given))
+        return torch.cat([now, self.lasting(items) + self.given_lasting(given)], -1)
+
+    def _read(self, mood: Mood) -> tuple[Tensor, Tensor]:
+        """Taste and after-effects."""
+        d = self.config.dim
+        recent = mood.stock[..., :d] * (1 - torch.sigmoid(self.rate))[:, None]
+        after = mood.stock[..., d:].flatten(-2) * _STOCK_SCALE
+        return torch.cat([mood.hidden, recent.flatten(-2)], -1), after
+
+
+def _embedding(rows: int, width: int, std: float) -> nn.Embedding:
+    table = nn.Embedding(rows, width, padding_idx=PAD)
+    nn.init.normal_(table.weight, std=std)
+    with torch.no_grad():
+        table.weight[PAD] = 0
+    return table

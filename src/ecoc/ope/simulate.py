@@ -1,0 +1,359 @@
+"""`ecoc.simulate`: off-policy evaluation of runs, in a simulator fitted on the log and by weighing what was logged."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ecoc.data.loader import open_cases, open_sessions
+from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
+from ecoc.evaluation.evaluate import data_of, open_models, same_data
+from ecoc.evaluation.ranks import REPEATS, is_seen
+from ecoc.model import Model
+from ecoc.ope.estimators import one_step, ratio_estimate
+from ecoc.ope.logged import Logged, Witness, best_items, open_logged
+from ecoc.ope.rollout import (
+    Actor,
+    Played,
+    Scene,
+    Starts,
+    acting_as_logged,
+    acting_at_random,
+    acting_by,
+    acting_by_score,
+    open_starts,
+    play,
+)
+from ecoc.ope.simulator import LENGTH, TRUST, FitOn, Simulator, SimulatorConfig, fit_simulator
+from ecoc.ope.trust import IMITATION, REFUSED, imitation_losses, lacking, unskilled, usual_behaviour
+from ecoc.policies.base import Policy, RankBy
+from ecoc.progress import Watcher, unwatched
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_RESAMPLES = 1000
+_ROWS = 1024
+_DECISIONS = 20_000
+_NEGATIVES = 4
+LOGGED = "logged"
+
+
+@dataclass(frozen=True)
+class Play:
+    """How roll-outs are played."""
+
+    users: int = 500
+    horizon: int = 20
+    warm: int = 3
+    members: int = 3
+    penalty: float = 8.0
+    mix: float = 0.05
+    exclude_seen: bool | None = None  # none: as the log
+    negatives: int | None = None  # none: as many as the log needs
+    fit_on: FitOn = "log"
+    seed: int = 0
+    most_events: int = 200_000  # that simulators are fitted on
+
+    def __post_init__(self) -> None:
+        for name in ("users", "horizon", "warm", "members", "most_events"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}: expected 1 or more")
+        if self.fit_on not in get_args(FitOn):
+            raise InputError(f"fit_on {self.fit_on!r:.40}: expected {', '.join(get_args(FitOn))}")
+        if not 0 <= self.mix <= 1 or not 0 <= self.penalty < float("inf"):
+            raise InputError(f"mix {self.mix} is a share from 0 to 1, penalty {self.penalty} a number, 0 or more")
+        if self.seed < 0 or (self.negatives or 0) < 0:
+            raise InputError(f"seed {self.seed} and negatives {self.negatives}: neither may be below 0")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to judge."""
+
+    name: str
+    actor: Actor
+    policy: Policy | None = None  # of a run
+    score: torch.Tensor | None = None  # [V] of a control that shows everyone the same
+    is_control: bool = False
+    may_repeat: bool = False
+
+
+@dataclass
+class Stage:
+    """Everything that candidates are judged with, fitted once."""
+
+    play: Play
+    simulator: Simulator
+    starts: Starts
+    exclude_seen: bool
+    reference: Played  # the log, played
+    usual: dict[str, Any]  # how likely the log's own decisions are
+
+    @classmethod
+    def open(cls, data: Dataset, settings: Play, split: str, watch: Watcher = unwatched) -> "Stage":
+        """Fit the simulator and play the log in it."""
+        exclude_seen, negatives = habits(data, settings, split)
+        config = SimulatorConfig(
+            settings.fit_on, settings.members, negatives, most_events=settings.most_events, seed=settings.seed
+        )
+        simulator = fit_simulator(data, config, watch)
+        starts = open_starts(
+            data,
+            simulator,
+            split,
+            users=settings.users,
+            warm=settings.warm,
+            horizon=settings.horizon,
+            seed=settings.seed,
+        )
+        reference = play(simulator, acting_as_logged(), starts, exclude_seen=False, seed=settings.seed)
+        return cls(settings, simulator, starts, exclude_seen, reference, usual_behaviour(reference))
+
+    @property
+    def reasons(self) -> list[str]:
+        """What speaks against every figure."""
+        return unskilled(self.simulator.quality)
+
+    def played(self, candidate: Candidate) -> Played:
+        """A candidate's roll-outs."""
+        if candidate.name == LOGGED:
+            return self.reference
+        kept_out = self.exclude_seen and not candidate.may_repeat
+        return play(self.simulator, candidate.actor, self.starts, exclude_seen=kept_out, seed=self.play.seed)
+
+    def facts(self, candidate: Candidate, played: Played) -> dict[str, Any]:
+        """The headline: what a step counts, its ratio to the log's in the same simulator, and how far to trust it."""
+        is_log = candidate.name == LOGGED
+        charge = self.play.penalty * max(0.0, played.mean_doubt - self.reference.mean_doubt)  # leaving the log costs
+        value, base = played.value(charge), self.reference.value()
+        low, high = _ratio_interval(played.totals(charge), self.reference.totals(), seed=self.play.seed)
+        reasons = [] if is_log else self.reasons + lacking(played, self.usual)
+        return {
+            "name": candidate.name,
+            "kind": "control" if candidate.is_control else "run",
+            "acting": candidate.policy.acting if candidate.policy is not None else "policy",
+            "reward": value,
+            "ratio": value / base if base else 0.0,
+            "low": low,
+            "high": high,
+            "unpenalised": played.value(),
+            "doubt": played.mean_doubt,
+            "charge": charge,
+            "rare_actions": float((played.log_behaviour[:, played.counted] < self.usual["action"]).mean()),
+            "items_shown": played.distinct,
+            "reasons": reasons,
+            "trusted": not reasons,
+        }
+
+
+def simulate(
+    runs: Sequence[Model | str | PathLike[str]],
+    data: Dataset | str | PathLike[str] | None = None,
+    *,
+    rank_by: RankBy | None = None,
+    w: float | None = None,
+    m: int | None = None,
+    settings: Play | None = None,
+    cloned: bool = True,
+    progress: Watcher | None = None,
+) -> dict[str, Any]:
+    """Estimate what runs would earn, beside the log and controls.
+
+    The headline is the roll-out: every policy and the log's own, played step after step in the same simulator of
+    users, charged for going where its members disagree. `one_step` is the paper's ratio at logged states. Estimators
+    weigh what was logged: one decision of the policy, and sessions in which a share `mix` of the decisions is its own.
+    With `cloned`, a run that acts on a value stands beside its cloned policy, which is supervised with averaging.
+    """
+    began = time.perf_counter()
+    watch, settings = progress or unwatched, settings or Play()
+    models = open_models(runs, rank_by, w=w, m=m)
+    dataset = data_of(models[0], data)
+    for model in models:
+        same_data(model, dataset)
+    candidates = _told_apart(controls(dataset) + views(models, cloned=cloned))
+    stage = Stage.open(dataset, settings, "test", watch)
+    logged = open_logged(
+        dataset,
+        warm=settings.warm,
+        horizon=settings.horizon,
+        most=_DECISIONS,
+        seed=settings.seed,
+        length=max(LENGTH, *(model.policy.length for model in models)),
+        exclude_seen=stage.exclude_seen,
+    )
+    witness = Witness(stage.simulator, logged)
+    paper = _paper_witness(dataset, settings, stage.simulator.quality["negatives"], logged, watch)
+    losses = imitation_losses(dataset, {one.name: one.policy for one in candidates if one.policy is not None})
+    policies, estimators = [], []
+    for number, one in enumerate(candidates):
+        watch("play policies", number, len(candidates))
+        facts = stage.facts(one, stage.played(one))
+        facts |= _guarded(losses.get(one.name), facts["reasons"])
+        if one.name != LOGGED:
+            chosen = _chosen(one, logged, stage.exclude_seen and not one.may_repeat)
+            estimators += _estimators(one.name, witness, chosen, settings)
+        facts["one_step"] = {
+            name: _one_step_ratio(view, logged.items if one.name == LOGGED else chosen, settings.seed)
+            for name, view in paper.items()
+        }
+        policies.append(facts)
+    watch("play policies", len(candidates), len(candidates))
+    return {
+        "data": str(dataset.path),
+        "settings": asdict(settings),
+        "exclude_seen": stage.exclude_seen,
+        "simulator": stage.simulator.quality,
+        "reasons": stage.reasons,
+        "one_step_simulator": {name: view.simulator.quality for name, view in paper.items()},
+        "logged_reward": float(logged.reward.mean()),
+        "decisions": len(logged.items),
+        "starts": len(stage.starts.left),
+        "steps": float(stage.starts.left.double().mean()),
+        "policies": policies,
+        "estimators": estimators,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, int]:
+    """Whether policies leave out what was seen, and how many negatives the log needs; of validation, without the test.
+
+    A log that hardly repeats gets policies that do not.
+    """
+    exclude = settings.exclude_seen
+    if exclude is None:
+        cases = open_cases(data, split, min_history=1, most=_DECISIONS, seed=0)
+        exclude = bool(is_seen(data, cases).mean() < REPEATS) if len(cases) else True
+    return exclude, made_up(data) if settings.negatives is None else settings.negatives
+
+
+def made_up(data: Dataset) -> int:
+    """How many items at random stand, beside each event, for what users would not have taken.
+
+    None where the log holds refusals; with hardly any event of no worth it holds only what users took up.
+    """
+    rewards = open_sessions(data).rewards
+    refused = 0.0 if rewards is None else float((rewards <= 0).mean())
+    return 0 if refused >= REFUSED else _NEGATIVES
+
+
+def controls(data: Dataset) -> list[Candidate]:
+    """What any policy has to be seen beside: the log itself, chance, what is popular, what pays best."""
+    sessions = open_sessions(data)
+    count = np.bincount(sessions.items, minlength=data.counts.items + 1).astype(np.float64)
+    rewards = np.zeros(0) if sessions.rewards is None else sessions.rewards.astype(np.float64)
+    total = np.bincount(sessions.items, rewards, minlength=data.counts.items + 1)
+    best = (total + TRUST * rewards.mean()) / (count + TRUST)
+    named = {"popular": count, "best item": best}
+    return [
+        Candidate(LOGGED, acting_as_logged(), is_control=True, may_repeat=True),
+        Candidate("random", acting_at_random(data.counts.items), is_control=True),
+        *(_fixed(name, torch.from_numpy(score).float()) for name, score in named.items()),
+    ]
+
+
+def _fixed(name: str, score: torch.Tensor) -> Candidate:
+    return Candidate(name, acting_by_score(score), score=score, is_control=True)
+
+
+def views(models: Sequence[Model], *, cloned: bool) -> list[Candidate]:
+    """Each run as it acts; one that acts on a value also as its cloned policy, which is supervised with averaging."""
+    found: list[Candidate] = []
+    for model in models:
+        found.append(Candidate(model.name, acting_by(model.policy), model.policy))
+        if cloned and model.policy.acting != "policy":
+            plain = model.by("policy")
+            name = f"{model.name}, cloned policy"
+            found.append(Candidate(name, acting_by(plain.policy), plain.policy, is_control=True))
+    return found
+
+
+def _told_apart(found: list[Candidate]) -> list[Candidate]:
+    names = [one.name for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two runs are called '{name}'; rename a folder so that they can be told apart")
+    return found
+
+
+def _paper_witness(data: Dataset, settings: Play, negatives: int, logged: Logged, watch: Watcher) -> dict[str, Witness]:
+    """Simulators of the test split alone, as the paper has it; and, if the log needs them, with negatives."""
+    kinds = {"conditional": 0} | ({"with negatives": negatives} if negatives else {})
+    found = {}
+    for name, count in kinds.items():
+        config = SimulatorConfig("test", 1, count, most_events=settings.most_events, seed=settings.seed)
+        found[name] = Witness(fit_simulator(data, config, watch), logged)
+    return found
+
+
+def _chosen(one: Candidate, logged: Logged, exclude_seen: bool) -> Ints:
+    """What a candidate would have shown at the logged states, [N]."""
+    if one.policy is not None:
+        return best_items(one.policy, logged, exclude_seen=exclude_seen)
+    random, nothing = torch.Generator().manual_seed(0), torch.zeros(0)
+    found = []
+    for first in range(0, len(logged.items), _ROWS):
+        rows = slice(first, first + _ROWS)
+        shown = logged.before[rows] if exclude_seen else logged.before[rows, :0]
+        found.append(one.actor(Scene(shown, shown, shown, nothing, random)))
+    chosen: Ints = torch.cat(found).numpy()
+    return chosen
+
+
+def _estimators(name: str, witness: Witness, chosen: Ints, settings: Play) -> list[dict[str, Any]]:
+    share = f"{settings.mix:.0%} of decisions"
+    decisions = witness.decisions(chosen)
+    found = [("one decision", one) for one in one_step(decisions, seed=settings.seed)]
+    found += [(share, one) for one in witness.mixed_sessions(decisions, settings.mix, settings.seed)]
+    base = float(witness.logged.reward.mean())
+    return [
+        {
+            "policy": name,
+            "of": what,
+            "estimator": one.estimator,
+            **{key: _said(getattr(one, key)) for key in ("value", "low", "high", "ess")},
+            "ratio": _said(one.value / base) if base else None,
+        }
+        for what, one in found
+    ]
+
+
+def _said(value: float) -> float | None:
+    """A number, or none where nothing logged speaks of the policy."""
+    return value if np.isfinite(value) else None
+
+
+def _one_step_ratio(witness: Witness, chosen: Ints, seed: int) -> dict[str, float]:
+    """The paper's number: simulated reward of what is chosen over simulated reward of what was logged."""
+    mine, theirs = witness.value(chosen), witness.model
+    found = ratio_estimate("one step", mine, theirs, witness.logged.user, seed=seed)
+    return {"ratio": found.value, "low": found.low, "high": found.high}
+
+
+def _ratio_interval(mine: tuple[Floats, Floats], log: tuple[Floats, Floats], *, seed: int) -> tuple[float, float]:
+    """95 % interval of one mean a step over another, of totals [K, U] and steps [U]; users and members resampled."""
+    random = np.random.default_rng([seed, 6])
+    (total, steps), (base, base_steps) = mine, log
+    members, users = total.shape
+    ratios = np.empty(_RESAMPLES)
+    for place in range(_RESAMPLES):
+        chosen = random.integers(members, size=members), random.integers(users, size=users)
+        rows = np.ix_(*chosen)
+        below = base[rows].sum() * steps[chosen[1]].sum()
+        ratios[place] = total[rows].sum() * base_steps[chosen[1]].sum() / below if below else 0.0
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _guarded(loss: dict[str, float] | None, reasons: list[str]) -> dict[str, Any]:
+    """The imitation guard's word, joined to the others."""
+    if loss is None:
+        return {}
+    more = [f"imitates the log {loss['excess']:.1%} worse than the best run"] if loss["excess"] > IMITATION else []
+    return {"imitation_loss": loss["loss"], "reasons": [*reasons, *more], "trusted": not (reasons or more)}

@@ -1,0 +1,1 @@
+"""What acts: a history becomes scores of items."""

@@ -1,0 +1,163 @@
+"""A run: its settings, composed of encoder, method and training, and the folder that holds what came of it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ecoc.config import Config, load_toml
+from ecoc.policies.value_policy import LARGEST_W
+from ecoc.data.loader import Mode
+from ecoc.encoders import ENCODERS, EncoderConfig
+from ecoc.errors import ArtifactError, InputError, did_you_mean
+from ecoc.methods import METHODS, MethodConfig
+from ecoc.storage.atomic import json_bytes
+from ecoc.storage.atomic import write_whole
+
+
+
+class TrainConfig(Config):
+    """How a run is trained."""
+
+    max_epochs: int = Field(30, ge=1, le=1_000_000, description="passes over the training windows")
+    max_steps: int | None = Field(None, ge=1, description="steps to plan for, in place of max_epochs")
+    batch: int | None = Field(
+        None, ge=1, le=1_000_000, description="windows a step; none: as many as batch_targets asks"
+    )
+    batch_targets: int = Field(700, ge=1, le=10_000_000, description="targets a step aims at when batch is not given")
+    windows: Mode = Field(
+        "random", description="random: one window a sequence and epoch; tile: every event once; prefix"
+    )
+    min_history: int = Field(1, ge=1, le=10_000, description="fewest events before a target, in training and judging")
+    lr: float = Field(4e-3, gt=0, le=10, description="highest learning rate")
+    warmup: int = Field(100, ge=0, description="steps over which the learning rate rises")
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="learning rate after the warm-up")
+    final_lr: float = Field(0.02, ge=0, le=1, description="share of lr that the cosine ends at")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the gradient's mean")
+    beta2: float = Field(0.98, ge=0, lt=1, description="Adam's decay of its square")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="L2 added to the gradient")
+    clip: float = Field(5.0, ge=0, description="largest norm of a step's gradient; 0: any")
+    ema: float = Field(0.0, ge=0, le=1, description="rate at which averaged weights follow; 0: no averaging")
+    table: Literal["auto", "dense", "sparse"] = Field(
+        "auto", description="update all item rows a step, or those touched"
+    )
+    validate_every: int | None = Field(None, ge=1, description="steps between validations; none: once an epoch")
+    validation_cases: int = Field(5000, ge=0, description="held-out events a validation ranks; 0: all")
+    patience: int = Field(5, ge=0, description="validations without a better one before stopping; 0: never stop early")
+    keep: int = Field(2, ge=1, le=1000, description="checkpoints kept besides the best")
+    checkpoint_seconds: float = Field(60.0, gt=0, description="longest time between two checkpoints")
+    log_every: int = Field(50, ge=1, description="steps a line of metrics.jsonl sums up")
+    tensorboard: bool = Field(False, description="write TensorBoard files too; needs ecoc[track]")
+    reward_scale: Literal["auto", "none", "mean", "max"] | Annotated[float, Field(gt=0)] = Field(
+        "auto",
+        description="what rewards are divided by: none, their mean or max size in training, or a number; auto: max, or"
+        " for amounts whose largest is over ten times the 99.9th percentile that one, and larger ones are cut",
+    )
+    act_with: Literal["best", "ema", "online"] = Field(
+        "best", description="weights that act: averaged or online, or whichever validation finds better"
+    )
+    shuffle_rewards: bool = Field(False, description="a control: rewards change places among the training events")
+    terminal_every: int = Field(
+        0, ge=0, description="also end an episode at every so many events, as the paper's released code (5)"
+    )
+    threads: int = Field(1, ge=1, le=1024, description="processor threads; small steps gain little from a second one")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything a run depends on besides its data."""
+
+    encoder_name: str
+    encoder: EncoderConfig
+    method_name: str
+    method: MethodConfig
+    train: TrainConfig
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any], where: str = "config") -> "RunConfig":
+        """From sections encoder, method and train; the first two name their kind under `name`."""
+        unknown = set(values) - {"encoder", "method", "train"}
+        if unknown:
+            name = min(unknown)
+            raise InputError(f"{where}: unknown section '{name}'; {did_you_mean(name, ['encoder', 'method', 'train'])}")
+        sections = {name: _section(values, name, where) for name in ("encoder", "method", "train")}
+        encoder_name = str(sections["encoder"].pop("name", "sasrec"))
+        method_name = str(sections["method"].pop("name", "supervised"))
+        return cls(
+            encoder_name,
+            ENCODERS[encoder_name].Config.build(sections["encoder"], where=f"{where}: encoder {encoder_name}"),
+            method_name,
+            METHODS[method_name].Config.build(sections["method"], where=f"{where}: method {method_name}"),
+            TrainConfig.build(sections["train"], where=f"{where}: train"),
+        )
+
+    def values(self) -> dict[str, Any]:
+        """What `build` takes, complete."""
+        return {
+            "encoder": {"name": self.encoder_name, **self.encoder.model_dump(mode="json")},
+            "method": {"name": self.method_name, **self.method.model_dump(mode="json")},
+            "train": self.train.model_dump(mode="json"),
+        }
+
+    def toml(self) -> str:
+        """The effective settings as a file that reproduces the run."""
+        lines = []
+        for section, content in self.values().items():
+            lines.append(f"[{section}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in content.items() if value is not None]
+            lines.append("")
+        return "\n".join(lines)
+
+
+def _section(values: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
+    section = values.get(name, {})
+    if not isinstance(section, Mapping):
+        raise InputError(f"{where}: '{name}' is a section, write {name}.key = value; found {section!r:.80}")
+    return dict(section)
+
+
+def compose(
+    *layers: Mapping[str, Any], encoder: str | None = None, method: str | None = None, preset: str | None = None
+) -> RunConfig:
+    """Settings in order of strength: defaults < preset < layers, left to right; `encoder` and `method` are names."""
+    chosen = {"encoder": "sasrec", "method": "supervised"}
+    for layer in layers:
+        _section(layer, "train", "config")
+        chosen = {key: str(_section(layer, key, "config").get("name", name)) for key, name in chosen.items()}
+    chosen = {"encoder": encoder or chosen["encoder"], "method": method or chosen["method"]}
+    values: dict[str, Any] = open_preset(preset, **chosen) if preset else {}
+    for layer in layers:
+        values = _merged(values, layer)
+    return RunConfig.build(_merged(values, {key: {"name": name} for key, name in chosen.items()}))
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def presets() -> list[str]:
+    """Names of the presets that come with ecoc."""
+    names = (path.name for path in files("ecoc.runs.presets").iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def open_preset(name: str, *, encoder: str, method: str) -> dict[str, Any]:
+    """A preset's settings for an encoder and a method: what it says of all, then of this one."""
+    if name not in presets():
+        raise InputError(f"unknown preset '{name}'; {did_you_mean(name, presets())}")
+    content = load_toml(Path(str(files("ecoc.runs.presets") / f"{name}.toml")))
+    values = {key: content.get(key, {}) for key in ("encoder", "method", "train")}
+    values["encoder"] = _merged(values["encoder"], content.get("encoders", {}).get(encoder, {}))
+    values["method"] = _merged(values["method"], content.get("methods", {}).get(method, {}))
+    return values
+
+

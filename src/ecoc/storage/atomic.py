@@ -1,0 +1,204 @@
+"""Files and folders that are whole or absent: written aside, flushed, then renamed into place; folders under a lock."""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+from ecoc.errors import InputError, ResourceError
+
+_MOST_BYTES = 1 << 60
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def parse_bytes(text: str) -> int:
+    """`4GB`, `512MiB` or a plain number as bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if match is None or match[2] == "i":
+        raise InputError(f"{text!r} is not a size; expected e.g. 4GB or 512MB")
+    size = float(match[1]) * _UNITS[match[2]]
+    if size > _MOST_BYTES:
+        raise InputError(f"{text[:40]!r} is more than any machine has; expected e.g. 4GB or 512MB")
+    return int(size)
+
+
+@contextmanager
+def new_folder(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield an empty scratch folder beside `target`; on success it becomes `target`, on any failure it vanishes.
+
+    A target that holds something is refused, unless `overwrite` and `is_ours(target)`: other people's files are never
+    removed. Two writers of one target exclude each other by a lock that dies with its process.
+    """
+    target = target.absolute()
+    _check_target(target, overwrite=overwrite, is_ours=is_ours)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{target.parent}: {error.strerror}; choose another output folder") from None
+    with lock(target):
+        _clean_up(target)
+        scratch = target.parent / f".{target.name}.partial-{os.getpid()}"
+        try:
+            scratch.mkdir()
+            yield scratch
+            _flush(scratch)
+            _check_target(target, overwrite=overwrite, is_ours=is_ours)
+            _replace(scratch, target)
+        except OSError as error:
+            raise ResourceError(f"{scratch}: {error.strerror or error}; free space or choose another folder") from error
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _clean_up(target: Path) -> None:
+    """Remove what a killed process left; what it had moved aside and not yet replaced goes back."""
+    for old in target.parent.glob(f".{escape(target.name)}.old-*"):
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.rename(target)
+    for leftover in target.parent.glob(f".{escape(target.name)}.partial-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _check_target(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InputError(f"{target}: a file is in the way; choose another output folder")
+    if not any(target.iterdir()):
+        return
+    if not overwrite:
+        raise InputError(f"{target}: the folder exists and is not empty; choose another or pass --overwrite")
+    if not is_ours(target):
+        raise InputError(f"{target}: holds files that ecoc did not write; --overwrite will not remove them")
+
+
+@contextmanager
+def lock(target: Path) -> Iterator[None]:
+    """Hold the lock beside `target`; a second writer is told who holds it."""
+    path = target.parent / f".{target.name}.lock"
+    try:
+        opened = path.open("a+")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; choose a folder where files can be made") from None
+    with opened as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_current = path.exists() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino
+        except OSError:
+            is_current = False
+        if not is_current:  # held by another process, or just given up by one
+            stream.seek(0)
+            holder = stream.read().strip() or "(unknown)"
+            raise InputError(f"{target}: process {holder} is writing it now; wait for it or choose another folder")
+        stream.seek(0)
+        stream.truncate()
+        stream.write(str(os.getpid()))
+        stream.flush()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _flush(folder: Path) -> None:
+    """Everything to disk before the rename makes it look finished."""
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _replace(scratch: Path, target: Path) -> None:
+    old = None
+    if target.exists():
+        old = target.parent / f".{target.name}.old-{os.getpid()}"
+        target.rename(old)
+    scratch.rename(target)
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, as hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON as it is always written: stable, readable, one trailing newline."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
+    """Write aside, flush, rename; return the SHA-256. On failure the old file is still there and no new one."""
+    with cleaned([path]):
+        digest = write_aside(path, pieces)
+        put_in_place(path)
+    return digest
+
+
+def partial_path(path: Path) -> Path:
+    """Where a file is written before it gets its name."""
+    return path.with_name(path.name + ".partial")
+
+
+@contextmanager
+def cleaned(paths: Iterable[Path]) -> Iterator[None]:
+    """Whatever happens, no temporary file stays."""
+    try:
+        yield
+    finally:
+        for path in paths:
+            with suppress(OSError):
+                partial_path(path).unlink(missing_ok=True)
+
+
+def write_aside(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
+    """Write and flush under a temporary name; return the SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with partial_path(path).open("wb") as stream:
+            for piece in pieces:
+                size += len(piece)
+                digest.update(piece)
+                stream.write(piece)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise _no_room(path, error, size) from error
+    return digest.hexdigest()
+
+
+def put_in_place(path: Path) -> None:
+    """Give a flushed file its name, for good."""
+    try:
+        partial_path(path).replace(path)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _no_room(path, error, 0) from error
+
+
+def _no_room(path: Path, error: OSError, size: int) -> ResourceError:
+    needed = f"at least {size:,} bytes are needed: " if size else ""
+    return ResourceError(f"{path}: {error.strerror or error}; {needed}free space, then pass --resume")

@@ -1,0 +1,123 @@
+"""Checkpoints: a tensor file and its JSON, each whole or absent; a checkpoint counts once its JSON is there."""
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ecoc.errors import ArtifactError, TrainingError
+from ecoc.storage.atomic import cleaned, file_sha256, json_bytes, put_in_place, write_aside
+
+_DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
+_LARGEST_JSON = 64 << 20
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved state."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+    sha256: str
+
+
+class NotFiniteError(TrainingError):
+    """A tensor to be saved holds a number that is not finite."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__(f"{path}: not saved, because '{name}' holds a number that is not finite")
+        self.name = name
+
+
+def save_checkpoint(folder: Path, name: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
+    """Write `name`.safetensors and then `name`.json into `folder`; return the tensor file's SHA-256.
+
+    Nothing that is not finite is ever written.
+    """
+    for key, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NotFiniteError(folder / name, key)
+    paths = folder / f"{name}.safetensors", folder / f"{name}.json"
+    with cleaned(paths):
+        digest = write_aside(paths[0], _safetensors(tensors))
+        write_aside(paths[1], [json_bytes({**state, "sha256": digest})])
+        for path in paths:  # only once both are on disk, so that a full disk takes nothing from what was there before
+            put_in_place(path)
+    return digest
+
+
+def load_checkpoint(folder: Path, name: str) -> Checkpoint:
+    """Read a checkpoint back, checked against its checksum."""
+    path = folder / f"{name}.json"
+    try:
+        if path.stat().st_size > _LARGEST_JSON:
+            raise ArtifactError(f"{path}: larger than {_LARGEST_JSON} bytes; not a checkpoint")
+        state = dict(json.loads(path.read_bytes()))
+        digest = state.pop("sha256")
+        file = folder / f"{name}.safetensors"
+        if file_sha256(file) != digest:
+            raise ArtifactError(f"{file}: its checksum differs from the one in {path.name}; it was changed or damaged")
+        return Checkpoint(load_file(file), state, digest)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, SafetensorError) as error:
+        raise ArtifactError(f"{folder / name}: not a readable checkpoint ({str(error)[:100]})") from None
+
+
+def load_latest(folder: Path) -> Checkpoint | None:
+    """The newest whole checkpoint of a run; none if there is no whole one."""
+    for name in sorted((path.stem for path in folder.glob("step-*.json")), reverse=True):
+        with suppress(ArtifactError):
+            return load_checkpoint(folder, name)
+    return None
+
+
+def latest_name(folder: Path) -> str | None:
+    """Name of the newest checkpoint, unread."""
+    return max((path.stem for path in folder.glob("step-*.json")), default=None)
+
+
+def name_of(step: int) -> str:
+    """The name under which step `step` is saved."""
+    return f"step-{step:012d}"
+
+
+def keep_last(folder: Path, count: int) -> None:
+    """Remove all but the newest `count` checkpoints, and what a killed process left half-written."""
+    for stem in sorted(path.stem for path in folder.glob("step-*.json"))[:-count]:
+        (folder / f"{stem}.json").unlink(missing_ok=True)
+        (folder / f"{stem}.safetensors").unlink(missing_ok=True)
+    remove_partial(folder)
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove temporary files and tensor files whose JSON never came."""
+    for path in [*folder.glob("*.partial"), *folder.glob("step-*.safetensors")]:
+        if path.suffix == ".partial" or not path.with_suffix(".json").exists():
+            path.unlink(missing_ok=True)
+
+
+def _safetensors(tensors: Mapping[str, Tensor]) -> Iterable[bytes | memoryview]:
+    """The file format, piece by piece: nothing is copied, so saving a large table needs no second one in memory."""
+    header: dict[str, Any] = {}
+    position = 0
+    for key in sorted(tensors):
+        size = tensors[key].numel() * tensors[key].element_size()
+        shape = list(tensors[key].shape)
+        header[key] = {
+            "dtype": _DTYPES[tensors[key].dtype],
+            "shape": shape,
+            "data_offsets": [position, position + size],
+        }
+        position += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for key in sorted(tensors):
+        yield np.ascontiguousarray(tensors[key].detach().numpy()).reshape(-1).view(np.uint8).data
