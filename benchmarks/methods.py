@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
-from ecoc.batch import Batch, Dims, History, Sessions
+from ecoc.batch import Batch, Dims, History, TrainSequences
 from ecoc.encoders import ENCODERS, Encoder
 from ecoc.methods.build import build_method
 from ecoc.runs.config import RunConfig
@@ -43,18 +43,20 @@ class Ours:
         self.method = build_method(config, Dims(items, windows, 4))
         random = np.random.default_rng(0)
         logged = random.integers(1, items + 1, 200_000)
-        self.method.learn(Sessions(logged, np.arange(0, len(logged) + 1, 50), np.ones(len(logged), np.float32)))
+        self.method.fit_statistics(
+            TrainSequences(logged, np.arange(0, len(logged) + 1, 50), np.ones(len(logged), np.float32))
+        )
         self.method.train()
         for module in self.method.modules():
             if isinstance(module, Encoder):
                 module.sparse = sparse
-        tables = self.method.few_rows() if sparse else set()
+        tables = self.method.sparse_parameters() if sparse else set()
         self.optimiser = Optimiser(
             self.method,
             betas=(0.9, 0.98),
             decay=0.0,
             sparse=tables,
-            tower=self.method.tower,
+            clip_group=self.method.clip_group,
             decays=self.method.decays,
             before=self._freshen,
         )
@@ -64,7 +66,7 @@ class Ours:
 
     def _freshen(self, table: nn.Parameter, rows: Tensor) -> None:
         for lagged in self.method.lagged.values():
-            lagged.fresh(rows, table)
+            lagged.sync_rows(rows, table)
 
     def __call__(self) -> int:
         """One step; returns the transitions learnt from."""

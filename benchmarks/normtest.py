@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 
 from ecoc.evaluation.norm_ranks import Table
 from ecoc.evaluation.norm_test import differences
-from ecoc.progress import unwatched
+from ecoc.progress import no_progress
 
 Singles = NDArray[np.float32]
 
@@ -54,7 +54,7 @@ def main() -> None:
     slow, fast = [], []
     for turn in range(arguments.rounds):
         slow.append(seconds(lambda turn=turn: by_scipy(vectors, norms, queries[turn].numpy())))  # type: ignore[misc]
-        fast.append(seconds(lambda: differences(table, queries, unwatched, "")) / len(queries))
+        fast.append(seconds(lambda: differences(table, queries, no_progress, "")) / len(queries))
     reference = np.array([by_scipy(vectors, norms, p.numpy()) for p in queries[:10]]).T
     error = np.abs(table.correlations(table.scores(queries[:10])) - reference).max()
     ours, theirs = 1000 * float(np.median(fast)), 1000 * float(np.median(slow))

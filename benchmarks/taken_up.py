@@ -22,7 +22,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.experiment.ope_truth import rank_correlation
 from ecoc.model import Model
 from ecoc.ope.choose_weight import WEIGHTS
-from ecoc.ope.simulate import Play, simulate
+from ecoc.ope.simulate import RolloutConfig, simulate
 from ecoc.ope.truth import true_reward
 from ecoc.world import Market, parse_world
 from ecoc.world.log import log_batches
@@ -61,7 +61,7 @@ def policies(data: Dataset, folder: Path, epochs: int) -> dict[str, Model]:
             ecoc.train(data, path, config={**values, "train": train}, resume=path.exists())
         found[name] = ecoc.load(path)
     critic = found.pop("ecoc")
-    found |= {f"ecoc, w = {w:g}": critic.by("blend", w=w) for w in WEIGHTS if w}
+    found |= {f"ecoc, w = {w:g}": critic.ranked_by("blend", w=w) for w in WEIGHTS if w}
     return {name: model.called(name) for name, model in found.items()}
 
 
@@ -83,7 +83,7 @@ def main() -> None:
         learned = policies(data, folder, options.epochs)
         true = {name: true_reward(one, market, options.users).reward for name, one in learned.items()}
         said = {
-            kind: simulate(list(learned.values()), data, settings=Play(negatives=count), cloned=False)
+            kind: simulate(list(learned.values()), data, settings=RolloutConfig(negatives=count), cloned=False)
             for kind, count in NEGATIVES.items()
         }
         table(world, data, true, said)

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 import ecoc
-from ecoc.data.loader import Windows, dims_of, open_sessions
+from ecoc.data.loader import Windows, dims_of, open_train_sequences
 from ecoc.data.sequences import Dataset
 from ecoc.encoders import Encoder
 from ecoc.methods.build import build_method
@@ -43,7 +43,7 @@ def step_seconds(data: Dataset, values: Mapping[str, Any], steps: int, sparse: b
     config = RunConfig.build(values)
     torch.manual_seed(0)
     method = build_method(config, dims_of(data))
-    method.learn(open_sessions(data))
+    method.fit_statistics(open_train_sequences(data))
     method.train()
     for module in method.modules():
         if isinstance(module, Encoder):
@@ -58,8 +58,8 @@ def step_seconds(data: Dataset, values: Mapping[str, Any], steps: int, sparse: b
         seed=0,
         returns=method.needs_returns,
     )
-    tables = method.few_rows() if sparse else set()
-    optimiser = Optimiser(method, betas=(0.9, 0.98), decay=0.0, sparse=tables, tower=method.tower)
+    tables = method.sparse_parameters() if sparse else set()
+    optimiser = Optimiser(method, betas=(0.9, 0.98), decay=0.0, sparse=tables, clip_group=method.clip_group)
     best, counted, number = np.inf, 0, 0
     for stretch in range(_REPEATS + 1):
         started, targets = time.process_time(), 0

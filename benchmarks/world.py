@@ -61,7 +61,7 @@ def measured(data: Dataset, path: Path, values: dict[str, Any], options: argpars
         "curve": [],
     }
     for w in WEIGHTS if path.name.endswith("-ecoc") else ():
-        view = model.by("blend", w=w)
+        view = model.ranked_by("blend", w=w)
         point = true_reward(view, market, options.users, seed=seed)
         ndcg = ecoc.evaluate(view, data, untrained=False, max_cases=10_000)["metrics"]["ndcg@10"]
         facts["curve"].append({"w": w, "reward": point.reward, "coverage": point.coverage, "ndcg@10": ndcg})

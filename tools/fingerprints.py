@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "contracts"))
 
 VOLATILE = {"seconds", "path", "peak_rss_bytes", "transitions_per_second", "parts", "report", "run", "out", "memory"}
-VOLATILE |= {"checkpoints", "written", "provenance", "finished", "steps_per_second", "data"}
+VOLATILE |= {"checkpoints", "written", "provenance", "finished", "steps_per_second", "data", "tables", "figures"}
 ENCODERS = ("gru4rec", "narm", "stamp", "caser", "nextitnet", "srgnn", "gcsan", "dhcn", "sasrec", "ssept", "bert4rec")
 METHODS = (
     "supervised",
@@ -99,8 +99,8 @@ def main() -> None:
         path.write_text(json.dumps(now, indent=1, sort_keys=True))
         print(f"{sum(map(len, now.values()))} fingerprints in {path}")
         return
-    before = json.loads(path.read_text())
-    wrong = list(differences({name: before[name] for name in now}, json.loads(json.dumps(now))))
+    before = steady(json.loads(path.read_text()))
+    wrong = list(differences({name: before[name] for name in now}, steady(json.loads(json.dumps(now)))))
     print("\n".join(wrong[:200]))
     print(f"{sum(map(len, now.values()))} fingerprints, {len(wrong)} differences")
     sys.exit(bool(wrong))
@@ -178,10 +178,13 @@ def command(*words: object) -> dict[str, Any]:
 
 
 def steady(value: Any) -> Any:
-    """An answer without paths, times and memory; their keys stay."""
+    """An answer without paths, times and memory; their keys stay. Jobs stand in an order that depends on time."""
     if isinstance(value, dict):
         return {key: "…" if key in VOLATILE or "sec" in key else steady(part) for key, part in value.items()}
-    return [steady(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        parts = [steady(part) for part in value]
+        return sorted(parts, key=str) if parts and isinstance(parts[0], dict) and "status" in parts[0] else parts
+    return value
 
 
 def differences(before: Any, now: Any, place: str = "") -> Iterator[str]:

@@ -36,7 +36,7 @@ _HOMES = {
     "open_data": "ecoc.data.sequences",
     "Dataset": "ecoc.data.sequences",
     "train": "ecoc.training.train",
-    "Run": "ecoc.runs.config",
+    "Run": "ecoc.runs.folder",
     "load": "ecoc.model",
     "Model": "ecoc.model",
     "evaluate": "ecoc.evaluation.evaluate",

@@ -40,7 +40,7 @@ class Dims:
 
 
 @dataclass(frozen=True)
-class Sessions:
+class TrainSequences:
     """The training sequences, for what looks at all of them at once: k is `items[offsets[k]:offsets[k + 1]]`."""
 
     items: NDArray[np.int64]

@@ -15,10 +15,10 @@ from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import compare
 from ecoc.evaluation.evaluate import evaluate as evaluate_run
 from ecoc.model import Model, load
-from ecoc.ope.simulate import Play, simulate
+from ecoc.ope.simulate import RolloutConfig, simulate
 from ecoc.ope.truth import open_market, true_reward
 from ecoc.pages import curve_lines, ranking_page, rollout_lines
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 from ecoc.runs.folder import is_run
 from ecoc.training.train import train
 from ecoc.world import POLICIES, Market, evaluate
@@ -28,8 +28,8 @@ _TAU = 0.02
 _MARK = "made by ecoc demo"
 _WEIGHTS = (0.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _CURVE_USERS = 1000
-_SIMULATED = Play(users=300, most_events=40_000)
-_QUICK = Play(users=100, most_events=20_000)
+_SIMULATED = RolloutConfig(users=300, most_events=40_000)
+_QUICK = RolloutConfig(users=100, most_events=20_000)
 
 _ABOUT = {
     "random": "any item not yet shown",
@@ -50,7 +50,7 @@ def demo(
     seed: int = 0,
     threads: int | None = None,
     say: Callable[[str], None] = lambda text: None,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """Run the demo into folder `out`; `say` is given each paragraph as it becomes known."""
     started = time.perf_counter()
@@ -122,7 +122,9 @@ def demo(
     }
 
 
-def _trained(data: Dataset, folder: Path, seed: int, threads: int, progress: Watcher | None) -> dict[str, Model]:
+def _trained(
+    data: Dataset, folder: Path, seed: int, threads: int, progress: ProgressCallback | None
+) -> dict[str, Model]:
     """The supervised policy with averaged weights, and ECoC on the same encoder and schedule."""
     common = {"max_epochs": _EPOCHS, "patience": 0, "seed": seed, "threads": threads}
     for method, extra in (("supervised", {"ema": _TAU}), ("ecoc", {})):
@@ -136,7 +138,7 @@ def _curve(model: Model, data: Dataset, market: Market, seed: int) -> list[dict[
     """True reward, ranking quality and breadth of the blend over its weight."""
     points = []
     for w in _WEIGHTS:
-        view = model.by("blend", w=w)
+        view = model.ranked_by("blend", w=w)
         earned = true_reward(view, market, _CURVE_USERS, seed=seed)
         ranked = evaluate_run(view, data, untrained=False, max_cases=_CURVE_USERS)
         points.append(

@@ -72,10 +72,10 @@ class Model:
     def __repr__(self) -> str:
         return f"Model('{self.name}', {self.config.method_name} {self.config.encoder_name}, {len(self.vocab)} items)"
 
-    def by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> "Model":
+    def ranked_by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> "Model":
         """The same model acting in another way: by `policy`, `blend` with weight w of the value, or `rerank` of m."""
         view = copy(self)
-        view.policy = self.policy.by(rank_by, w=w, m=m)
+        view.policy = self.policy.ranked_by(rank_by, w=w, m=m)
         return view
 
     def called(self, name: str) -> "Model":
@@ -229,9 +229,9 @@ def load(path: str | PathLike[str]) -> Model:
     if best.sha256 != result.get("weights_sha256"):
         raise ArtifactError(f"{run.checkpoints / BEST}: other weights than the run ended with; train again")
     load_weights(policy, best.tensors, where=str(run.checkpoints / BEST))
-    chosen = run.acting()
+    chosen = run.chosen_ranking()
     if chosen is not None and policy.has_critic:
-        policy = policy.by("blend", w=chosen[1])
+        policy = policy.ranked_by("blend", w=chosen[1])
     return Model(policy, vocab, name=run.name, feedback=feedback, config=config, run=run, reward_unit=unit)
 
 

@@ -10,8 +10,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
-from ecoc.encoders import ENCODERS, Encoder, Imitation
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
+from ecoc.encoders import ENCODERS, Encoder, PredictionTask
 
 DIM, LENGTH, ITEMS, USERS, KINDS = 16, 12, 30, 5, 3
 BLOCK = 10
@@ -48,7 +48,7 @@ def build(name: str, *, items: int = ITEMS, learned: bool = True, **options: obj
     kind = ENCODERS[name]
     encoder = kind(kind.Config.build({"dim": DIM, "length": LENGTH, **options}), Dims(items, USERS, KINDS))
     if learned:
-        encoder.learn(sessions(logged(*[LENGTH] * 8, seed=2)))
+        encoder.fit_statistics(sessions(logged(*[LENGTH] * 8, seed=2)))
     return encoder
 
 
@@ -74,9 +74,9 @@ def logged(*lengths: int, seed: int = 0) -> History:
     return History(items * kept, feedback * kept, users)
 
 
-def sessions(history: History) -> Sessions:
+def sessions(history: History) -> TrainSequences:
     items = history.items[history.items != PAD].numpy()
-    return Sessions(items, np.concatenate([[0], history.lengths.numpy().cumsum()]))
+    return TrainSequences(items, np.concatenate([[0], history.lengths.numpy().cumsum()]))
 
 
 def windows(history: History, *, wanted: int = LENGTH) -> Batch:
@@ -101,7 +101,7 @@ def last(encoder: Encoder, table: Tensor, history: History) -> Tensor:
 def imitation_loss(encoder: Encoder, table: Tensor, batch: Batch) -> Tensor:
     """Softmax over all items and what the encoder adds of its own."""
     items = encoder.items(table)
-    asked = encoder.imitate(items, batch)
+    asked = encoder.prediction_task(items, batch)
     return sum(asked.extra.values(), cross_entropy(asked.states @ items[1:].T, asked.target - 1))
 
 
@@ -140,7 +140,7 @@ def assert_near(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=NEAR, atol=NEAR)
 
 
-def assert_same(found: Imitation, expected: Imitation) -> None:
+def assert_same(found: PredictionTask, expected: PredictionTask) -> None:
     assert torch.equal(found.states, expected.states)
     assert torch.equal(found.target, expected.target)
     assert found.extra.keys() == expected.extra.keys()
@@ -214,7 +214,7 @@ def test_inputs_are_left_as_they_were(encoder: Encoder, table: Tensor) -> None:
     encoder.train()
     encoder(embedded, history)
     encoder.last(embedded, history)
-    encoder.imitate(encoder.items(table), batch)
+    encoder.prediction_task(encoder.items(table), batch)
     for value, copy in zip(given, before, strict=True):
         assert value is not None
         assert copy is not None
@@ -227,7 +227,7 @@ def test_no_users_are_unknown_users(encoder: Encoder, table: Tensor) -> None:
     strangers = replace(history, users=torch.zeros(3, dtype=torch.int64))
     assert_near(last(encoder, table, nobody), last(encoder, table, strangers))
     assert_near(states(encoder, table, nobody), states(encoder, table, strangers))
-    assert encoder.train().imitate(encoder.items(table), windows(nobody)).states.isfinite().all()
+    assert encoder.train().prediction_task(encoder.items(table), windows(nobody)).states.isfinite().all()
 
 
 def test_feedback_is_read_where_it_is_known(encoder: Encoder, table: Tensor) -> None:
@@ -238,7 +238,7 @@ def test_feedback_is_read_where_it_is_known(encoder: Encoder, table: Tensor) -> 
     assert ((after - before).abs().amax(-1) > 0.001).all()
     unknown = replace(history, feedback=torch.zeros_like(history.items))
     assert_near(states(encoder, table, replace(history, feedback=None)), states(encoder, table, unknown))
-    assert encoder.train().imitate(encoder.items(table), windows(unknown)).states.isfinite().all()
+    assert encoder.train().prediction_task(encoder.items(table), windows(unknown)).states.isfinite().all()
 
 
 def test_without_the_setting_feedback_is_not_read(name: str, table: Tensor) -> None:
@@ -253,7 +253,7 @@ def test_only_wanted_targets_are_imitated(encoder: Encoder, table: Tensor) -> No
     wanted = (steps >= history.lengths[:, None] - 2) & (steps > 0) & (history.items != PAD)
     items = torch.where(wanted, 21 + history.items % 10, history.items % 20 + (history.items != PAD))  # 21.. if wanted
     batch = windows(replace(history, items=items), wanted=2)
-    asked = encoder.imitate(encoder.items(table), batch)
+    asked = encoder.prediction_task(encoder.items(table), batch)
     assert asked.states.shape == (len(asked.target), DIM)
     assert 0 < len(asked.target) <= batch.transitions
     assert asked.target.amin() > 20
@@ -264,9 +264,9 @@ def test_the_same_seed_gives_the_same_imitation(encoder: Encoder, table: Tensor)
     encoder.train()
     batch = windows(logged(LENGTH, LENGTH, 5, 2))
     torch.manual_seed(11)
-    first = encoder.imitate(encoder.items(table), batch)
+    first = encoder.prediction_task(encoder.items(table), batch)
     torch.manual_seed(11)
-    assert_same(encoder.imitate(encoder.items(table), batch), first)
+    assert_same(encoder.prediction_task(encoder.items(table), batch), first)
 
 
 def test_gradient_reaches_every_parameter_and_item(name: str) -> None:
@@ -286,7 +286,7 @@ def test_row_sparse_gradient_of_the_table_is_the_dense_one(name: str) -> None:
     for encoder.sparse in (False, True):
         table = item_table(ITEMS).requires_grad_()
         torch.manual_seed(4)
-        encoder.imitate(table, full_windows(4, 0)).states.square().sum().backward()  # type: ignore[no-untyped-call]
+        encoder.prediction_task(table, full_windows(4, 0)).states.square().sum().backward()  # type: ignore[no-untyped-call]
         assert table.grad is not None
         assert table.grad.is_sparse == encoder.sparse
         gradients.append(table.grad.to_dense())
@@ -304,7 +304,7 @@ def sample_blocks(blocks: Tensor) -> Batch:
 
 def test_a_catalogue_of_two_blocks_is_learned(name: str) -> None:
     encoder = build(name, items=2 * BLOCK, learned=False)
-    encoder.learn(sessions(sample_blocks(torch.arange(64) % 2).history))
+    encoder.fit_statistics(sessions(sample_blocks(torch.arange(64) % 2).history))
     table = item_table(2 * BLOCK).requires_grad_()
     optimiser = torch.optim.Adam([*encoder.parameters(), table], lr=3e-3)
     for _ in range(150):

@@ -11,8 +11,8 @@ from toy import TRAINED, lines, prepare, train, write_random, write_walks
 
 import ecoc
 from ecoc.batch import PAD, Batch
-from ecoc.data.loader import Mode, Windows, open_sessions
-from ecoc.data.rewards import Worth, open_worth
+from ecoc.data.loader import Mode, Windows, open_train_sequences
+from ecoc.data.rewards import RewardScaler, open_reward_scaler
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.methods import METHODS
@@ -82,24 +82,24 @@ def test_the_log_has_every_case(data: Dataset) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_rewards_are_divided_by_the_scale(data: Dataset, mode: Mode, scale: str | float) -> None:
     size = slow_size(data, scale)
-    worth = open_worth(data, scale, shuffle=False, seed=0)
+    worth = open_reward_scaler(data, scale, shuffle=False, seed=0)
     count = 0
-    for batch in batches(windows(data, mode, worth=worth)):
+    for batch in batches(windows(data, mode, reward_scaler=worth)):
         expected = torch.zeros(batch.reward.shape)
         for cell, _, event in targets(data, batch):
             expected[cell] = float(data.rewards[event]) / size
             count += 1
         torch.testing.assert_close(batch.reward, expected)
     assert count > 100
-    rewards = open_sessions(data, worth).rewards
+    rewards = open_train_sequences(data, worth).rewards
     assert rewards is not None
     assert rewards.tolist() == pytest.approx([float(data.rewards[event]) / size for _, event in learnt_from(data)])
 
 
 def test_scales_differ_and_the_largest_reward_is_then_one(data: Dataset) -> None:
     assert len({slow_size(data, scale) for scale in ("none", "mean", "max", 2.5)}) == 4
-    worth = open_worth(data, "max", shuffle=False, seed=0)
-    largest = max(float(batch.reward.abs().amax()) for batch in batches(windows(data, worth=worth)))
+    worth = open_reward_scaler(data, "max", shuffle=False, seed=0)
+    largest = max(float(batch.reward.abs().amax()) for batch in batches(windows(data, reward_scaler=worth)))
     assert largest == pytest.approx(1)
 
 
@@ -107,9 +107,9 @@ def test_a_log_without_any_reward_is_left_as_it_is(tmp_path: Path) -> None:
     log = write_random(tmp_path / "log.csv")
     data = prepare(log, tmp_path / "data", reward=dict.fromkeys(REWARD, 0.0))
     for scale in ("mean", "max"):
-        worth = open_worth(data, scale, shuffle=True, seed=0)
+        worth = open_reward_scaler(data, scale, shuffle=True, seed=0)
         assert worth.factor == 1
-        assert all(not batch.reward.any() for batch in batches(windows(data, worth=worth)))
+        assert all(not batch.reward.any() for batch in batches(windows(data, reward_scaler=worth)))
 
 
 @pytest.mark.parametrize("scale", ["mean", 2.5])
@@ -119,7 +119,7 @@ def test_a_run_says_what_a_reward_of_one_is_worth(data: Dataset, tmp_path: Path,
 
 
 def test_shuffled_rewards_change_places_among_training_events_only(data: Dataset) -> None:
-    worth, same, other = (open_worth(data, "none", shuffle=True, seed=seed) for seed in (5, 5, 6))
+    worth, same, other = (open_reward_scaler(data, "none", shuffle=True, seed=seed) for seed in (5, 5, 6))
     assert worth.shuffled is not None
     assert same.shuffled is not None
     assert other.shuffled is not None
@@ -136,7 +136,9 @@ def test_shuffled_rewards_change_places_among_training_events_only(data: Dataset
 @pytest.mark.parametrize("mode", MODES)
 def test_shuffled_rewards_leave_everything_else_as_it_is(data: Dataset, mode: Mode) -> None:
     plain, mixed = (
-        batches(windows(data, mode, worth=open_worth(data, "max", shuffle=shuffle, seed=5), returns=True))
+        batches(
+            windows(data, mode, reward_scaler=open_reward_scaler(data, "max", shuffle=shuffle, seed=5), returns=True)
+        )
         for shuffle in (False, True)
     )
     for one, two in zip(plain, mixed, strict=True):
@@ -147,7 +149,7 @@ def test_shuffled_rewards_leave_everything_else_as_it_is(data: Dataset, mode: Mo
         assert torch.equal(one.target, two.target)
         assert torch.equal(one.done, two.done)
     assert any(not torch.equal(one.reward, two.reward) for one, two in zip(plain, mixed, strict=True))
-    check_returns(data, mixed, open_worth(data, "max", shuffle=True, seed=5))
+    check_returns(data, mixed, open_reward_scaler(data, "max", shuffle=True, seed=5))
 
 
 def test_a_run_on_shuffled_rewards_learns_other_values(data: Dataset, tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_episodes_end_with_the_sequence_and_at_every_so_many_events(data: Datase
     assert (ends[0.0] > 0) == (every != 1)
 
 
-def check_returns(data: Dataset, found: list[Batch], worth: Worth) -> None:
+def check_returns(data: Dataset, found: list[Batch], worth: RewardScaler) -> None:
     rewards = np.asarray(data.rewards if worth.shuffled is None else worth.shuffled, np.float64) * worth.factor
     stops = {sequence: event + 1 for sequence, event in learnt_from(data)}
     for batch in found:
@@ -190,9 +192,9 @@ def check_returns(data: Dataset, found: list[Batch], worth: Worth) -> None:
 @pytest.mark.parametrize("scale", ["none", "mean"])
 @pytest.mark.parametrize("mode", MODES)
 def test_returns_are_what_followed_in_training(data: Dataset, mode: Mode, scale: str) -> None:
-    worth = open_worth(data, scale, shuffle=False, seed=0)
-    check_returns(data, batches(windows(data, mode, worth=worth, returns=True)), worth)
-    assert all(batch.returns is None for batch in batches(windows(data, mode, worth=worth)))
+    worth = open_reward_scaler(data, scale, shuffle=False, seed=0)
+    check_returns(data, batches(windows(data, mode, reward_scaler=worth, returns=True)), worth)
+    assert all(batch.returns is None for batch in batches(windows(data, mode, reward_scaler=worth)))
 
 
 @pytest.mark.parametrize("least", [1, 3])
@@ -272,7 +274,7 @@ def test_a_few_outliers_do_not_dwarf_all_other_rewards(
     tmp_path: Path, outliers: int, size: float, divisor: float, is_cut: bool
 ) -> None:
     data = priced(tmp_path, outliers, size)
-    worth = open_worth(data, "auto", shuffle=False, seed=0)
+    worth = open_reward_scaler(data, "auto", shuffle=False, seed=0)
     events = np.arange(len(data.items))
     found, raw = worth.of(data, events), np.asarray(data.rewards)
     assert np.allclose(found, np.clip(raw / divisor, -1, 1) if is_cut else raw / divisor, rtol=2e-3)

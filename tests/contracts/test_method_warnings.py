@@ -9,7 +9,7 @@ import pytest
 from toy import TRAINED, prepare, train, write_walks
 
 import ecoc
-from ecoc.batch import Dims, Sessions
+from ecoc.batch import Dims, TrainSequences
 from ecoc.data.sequences import Dataset
 from ecoc.methods import METHODS, Method
 from ecoc.methods.build import build_method
@@ -23,7 +23,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {  # method -> settings and words
     "sa2c": ({"clip_low": 5.0}, "of the advantages lie outside 5..10"),
 }
 FINE = {"q/logged": 0.4, "q/explored": 0.3, "q/policy": 0.5, "support": 9.0, "states": 500.0, "distinct": 25.0}
-WORRYING: list[tuple[str, dict[str, float], str]] = [
+ALARMING: list[tuple[str, dict[str, float], str]] = [
     ("ecoc", {"q/logged": 41.0}, "q"),
     ("ecoc", {"q/explored": -41.0}, "q"),
     ("ecoc", {"q/policy": 41.0}, "q"),
@@ -52,7 +52,7 @@ def build(name: str, **settings: Any) -> Method:
     )
     method = build_method(config, Dims(30, 4, 2))
     items = np.arange(40) % 30 + 1
-    method.learn(Sessions(items, np.array([0, 20, 40]), np.linspace(-1, 1, 40, dtype=np.float32)))
+    method.fit_statistics(TrainSequences(items, np.array([0, 20, 40]), np.linspace(-1, 1, 40, dtype=np.float32)))
     return method
 
 
@@ -61,26 +61,26 @@ def warnings(run: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_usual_numbers_are_no_worry(name: str) -> None:
-    assert build(name).worries(FINE) == {}
-    assert build(name).worries({}) == {}
+def test_usual_numbers_give_no_warning(name: str) -> None:
+    assert build(name).warnings(FINE) == {}
+    assert build(name).warnings({}) == {}
 
 
-@pytest.mark.parametrize(("name", "seen", "worry"), WORRYING)
-def test_each_worry_is_said_in_words_with_what_to_do(name: str, seen: dict[str, float], worry: str) -> None:
+@pytest.mark.parametrize(("name", "seen", "warning"), ALARMING)
+def test_each_warning_says_what_to_do(name: str, seen: dict[str, float], warning: str) -> None:
     settings = {"gamma": 0.95} if name == "ecoc" else {}
-    found = build(name, **settings).worries({**FINE, **seen})
-    assert list(found) == [worry]
-    assert "\n" not in found[worry]
+    found = build(name, **settings).warnings({**FINE, **seen})
+    assert list(found) == [warning]
+    assert "\n" not in found[warning]
 
 
 def test_the_bound_of_q_follows_rewards_and_discount() -> None:
     """More than twice the largest reward over 1 - gamma; without discount there is none."""
     near, far = {**FINE, "q/policy": 39.9}, {**FINE, "q/policy": 40.1}
-    assert build("ecoc", gamma=0.95).worries(near) == {}
-    assert list(build("ecoc", gamma=0.95).worries(far)) == ["q"]
-    assert list(build("ecoc", gamma=0.5).worries({**FINE, "q/policy": 4.1})) == ["q"]
-    assert build("ecoc", gamma=1.0).worries({**FINE, "q/policy": 1e9}) == {}
+    assert build("ecoc", gamma=0.95).warnings(near) == {}
+    assert list(build("ecoc", gamma=0.95).warnings(far)) == ["q"]
+    assert list(build("ecoc", gamma=0.5).warnings({**FINE, "q/policy": 4.1})) == ["q"]
+    assert build("ecoc", gamma=1.0).warnings({**FINE, "q/policy": 1e9}) == {}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -94,16 +94,16 @@ def test_a_run_that_goes_wrong_warns_once(data: Dataset, tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_what_worries_in_every_line_is_said_once_and_to_the_caller_too(
+def test_a_warning_of_every_line_is_given_once_and_to_the_caller_too(
     data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     seen: list[dict[str, float]] = []
 
-    def worries(self: Method, found: dict[str, float]) -> dict[str, str]:
+    def warn(self: Method, found: dict[str, float]) -> dict[str, str]:
         seen.append(found)
         return {"always": "all is lost"} | ({"later": "even more"} if len(seen) > 2 else {})
 
-    monkeypatch.setattr(METHODS[name], "worries", worries)
+    monkeypatch.setattr(METHODS[name], "warnings", warn)
     told: list[str] = []
     settings = {"encoder": {"dim": 8, "length": 6}, "train": {"max_steps": 6, "log_every": 1}}
     run = ecoc.train(data, tmp_path / "run", method=name, settings=settings, say=told.append)
@@ -114,13 +114,13 @@ def test_what_worries_in_every_line_is_said_once_and_to_the_caller_too(
 
 
 def test_a_resumed_run_does_not_warn_again(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def worries(self: Method, found: dict[str, float]) -> dict[str, str]:
+    def warn(self: Method, found: dict[str, float]) -> dict[str, str]:
         if is_to_stop and len(steps) == 3:
             raise RuntimeError("stop here")
         steps.append(1)
         return {"always": "all is lost"}
 
-    monkeypatch.setattr(METHODS["ecoc"], "worries", worries)
+    monkeypatch.setattr(METHODS["ecoc"], "warnings", warn)
     steps: list[int] = []
     plan = {"max_steps": 6, "log_every": 1, "validate_every": 1, "patience": 0}
     is_to_stop = True

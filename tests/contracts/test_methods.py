@@ -30,7 +30,7 @@ import ecoc
 from ecoc.batch import PAD, History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.evaluate import Bench, Options
+from ecoc.evaluation.evaluate import Options, RankingEvaluator
 from ecoc.methods import METHODS
 from ecoc.model import Event, Model, load
 from ecoc.profiling import Stopwatch
@@ -92,7 +92,7 @@ def fifty(folder: Path, data: Dataset) -> Trained:
 @pytest.fixture(scope="module")
 def popular(data: Dataset) -> dict[str, float]:
     """NDCG@10 of popularity, by split."""
-    found = {split: Bench(data, Options(split)).untrained(12) for split in ("validation", "test")}
+    found = {split: RankingEvaluator(data, Options(split)).untrained(12) for split in ("validation", "test")}
     return {
         split: next(one.means()["ndcg@10"] for one in judged if one.name == "popular")
         for split, judged in found.items()
@@ -288,10 +288,10 @@ def test_only_a_policy_with_a_critic_has_a_choice_of_acting(
     model = load(path if path.exists() else train(data, path, name).path)
     for choice in ({"rank_by": "blend"}, {"rank_by": "rerank"}, {"w": 1.0}, {"m": 5}):
         with pytest.raises(InputError, match="critic"):
-            model.by(**choice)
+            model.ranked_by(**choice)
     with pytest.raises(InputError, match="critic"):
         ecoc.evaluate(model, data, rank_by="blend")
-    assert model.by("policy").recommend(HISTORIES).items == model.recommend(HISTORIES).items
+    assert model.ranked_by("policy").recommend(HISTORIES).items == model.recommend(HISTORIES).items
 
 
 @pytest.fixture(scope="module")
@@ -305,14 +305,14 @@ def test_ecoc_acts_by_policy_blend_and_rerank(control: Model) -> None:
         {"rank_by": "blend", "w": 30.0},
         {"rank_by": "rerank", "m": 20},
     ]
-    lists = [control.by(**way).recommend(HISTORIES).items for way in ways]
+    lists = [control.ranked_by(**way).recommend(HISTORIES).items for way in ways]
     assert all(a != b for a, b in zip(lists, [*lists[1:], lists[0]], strict=True)), "each in its own way"
-    best = [set(items) for items in control.by("policy").recommend(HISTORIES, k=5).items]
-    assert [set(items) for items in control.by("rerank", m=5).recommend(HISTORIES, k=5).items] == best
+    best = [set(items) for items in control.ranked_by("policy").recommend(HISTORIES, k=5).items]
+    assert [set(items) for items in control.ranked_by("rerank", m=5).recommend(HISTORIES, k=5).items] == best
     with pytest.raises(InputError, match="control head"):
-        control.by("control")
+        control.ranked_by("control")
     with pytest.raises(InputError, match="expected policy, blend"):
-        control.by("value")  # type: ignore[arg-type]
+        control.ranked_by("value")  # type: ignore[arg-type]
 
 
 def kept(run: Path, before: set[str]) -> set[str]:
@@ -343,8 +343,11 @@ def test_evaluations_by_blend_and_by_policy_are_kept_apart(
 
 
 def test_a_blend_without_weight_is_the_policy(control: Model, data: Dataset) -> None:
-    bench = Bench(data, Options("test"))
-    policy = bench.judge("policy", control.by("policy").policy).ranks
-    assert np.array_equal(bench.judge("w 0", control.by("blend", w=0.0).policy).ranks, policy)
-    assert not np.array_equal(bench.judge("w 30", control.by("blend", w=30.0).policy).ranks, policy)
-    assert control.by("blend", w=0.0).recommend(HISTORIES).items == control.by("policy").recommend(HISTORIES).items
+    bench = RankingEvaluator(data, Options("test"))
+    policy = bench.judge("policy", control.ranked_by("policy").policy).ranks
+    assert np.array_equal(bench.judge("w 0", control.ranked_by("blend", w=0.0).policy).ranks, policy)
+    assert not np.array_equal(bench.judge("w 30", control.ranked_by("blend", w=30.0).policy).ranks, policy)
+    assert (
+        control.ranked_by("blend", w=0.0).recommend(HISTORIES).items
+        == control.ranked_by("policy").recommend(HISTORIES).items
+    )

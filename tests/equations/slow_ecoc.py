@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from ecoc.batch import PAD, Batch, Dims, History
 from ecoc.encoders import ENCODERS
-from ecoc.methods import Parts
+from ecoc.methods import BuildContext
 from ecoc.methods.ecoc.method import ECoC
 from ecoc.policies.critic import SeparateCritic, TowerCritic
-from ecoc.policies.value_policy import ControlPolicy
+from ecoc.policies.value_policy import ValuePolicy
 
 Floats = NDArray[np.float64]
 Place = tuple[int, int]  # row and position of a state
@@ -64,7 +64,7 @@ def make(encoder: str = "gru4rec", **settings: object) -> ECoC:
     sizes = {"hidden": 4, "head": 0} if encoder == "gru4rec" else {"heads": 1, "inner": 4}
     config = kind.Config.build({"dim": DIM, "length": LENGTH, "dropout": 0.0, "init": 0.8, **sizes})
     torch.manual_seed(3)
-    parts = Parts(DIMS, config, lambda **changes: kind(config.model_copy(update=changes), DIMS))
+    parts = BuildContext(DIMS, config, lambda **changes: kind(config.model_copy(update=changes), DIMS))
     method = ECoC(ECoC.Config.build(SETTINGS | settings), parts).double()
     method.behind.copy.double()
     with torch.no_grad():
@@ -123,7 +123,7 @@ class Eyes:
         return [float(np.dot(mu, self.items[i])) for i in columns]
 
 
-def look(policy: ControlPolicy, history: History, mu: Tensor | None = None, *, clip: str = "q") -> Eyes:
+def look(policy: ValuePolicy, history: History, mu: Tensor | None = None, *, clip: str = "q") -> Eyes:
     """What a policy sees; `mu` given from outside if it is not its own; `vector`: the least of each coordinate."""
     critic = policy.critic
     with torch.no_grad():

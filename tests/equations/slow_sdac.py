@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ecoc.batch import PAD, Batch, Dims, History
 from ecoc.encoders import ENCODERS, Encoder
-from ecoc.methods import Parts
+from ecoc.methods import BuildContext
 from ecoc.methods.sdac import SDAC, SDACDC, SDACSR
 from ecoc.policies.base import DensePolicy
 
@@ -21,7 +21,7 @@ GAMMA, ETA, LAM = 0.6, 0.3, 1.7
 KINDS = [SDACSR, SDACDC]
 
 
-def parts_of(name: str = "gru4rec", **options: Any) -> Parts:
+def parts_of(name: str = "gru4rec", **options: Any) -> BuildContext:
     kind = ENCODERS[name]
     sizes = {"hidden": 5, "head": 0} if name == "gru4rec" else {}
     config = kind.Config.build(
@@ -31,10 +31,10 @@ def parts_of(name: str = "gru4rec", **options: Any) -> Parts:
     def make_encoder(**changes: Any) -> Encoder:
         return kind(config.model_copy(update=changes), DIMS)
 
-    return Parts(DIMS, config, make_encoder)
+    return BuildContext(DIMS, config, make_encoder)
 
 
-def make(kind: type[SDAC], *, parts: Parts | None = None, seed: int = 0, **settings: Any) -> Any:
+def make(kind: type[SDAC], *, parts: BuildContext | None = None, seed: int = 0, **settings: Any) -> Any:
     """A method in float64, in its last phase, whose lagged critics are not where the critics are."""
     torch.manual_seed(seed)
     settings = {"gamma": GAMMA, "lam": LAM, **({"eta": ETA} if kind is SDACSR else {}), **settings}

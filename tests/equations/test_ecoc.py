@@ -28,8 +28,8 @@ from slow_ecoc import (
 from torch import Tensor
 
 import ecoc.methods.ecoc.method as module
-from ecoc.batch import Batch, History, Sessions
-from ecoc.encoders import Imitation
+from ecoc.batch import Batch, History, TrainSequences
+from ecoc.encoders import PredictionTask
 from ecoc.errors import InputError
 from ecoc.losses.returns import Transitions
 from ecoc.losses.sampling import Pool
@@ -88,7 +88,7 @@ def test_every_part_is_the_formula(case: dict[str, Any]) -> None:
     assert loss.parts["reg"].item() == pytest.approx(0.7 * reg, rel=1e-9)
     assert loss.parts["td"].item() == pytest.approx(slow_td(eyes, aims_of(method, batch), batch), rel=1e-9)
     assert loss.total.item() == pytest.approx(sum(part.item() for part in loss.parts.values()), rel=1e-12)
-    assert not loss.seen
+    assert not loss.diagnostics
 
 
 @pytest.mark.parametrize("critic", ["tower", "shared", "separate"])
@@ -320,7 +320,7 @@ def test_a_task_of_the_encoders_own_is_imitated_while_the_critic_reads_the_batch
     method, batch = make(critic=critic), batch_of()
     task, target = torch.randn(2, 3, dtype=torch.float64), torch.tensor([3, 1])
     extra = {"ssl": method.policy.table.square().sum()}
-    monkeypatch.setattr(method.policy, "imitate", lambda batch, items: Imitation(task, target, extra))
+    monkeypatch.setattr(method.policy, "prediction_task", lambda batch, items: PredictionTask(task, target, extra))
     loss, eyes = method.loss(batch), look(method.policy, batch.history)
     logits = task @ method.policy.table[1:].T
     assert loss.parts["bc"].item() == pytest.approx(
@@ -343,8 +343,8 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], word: 
 def test_what_it_learns_from_the_sequences() -> None:
     """How often items are targets, and what rewards allow Q to be."""
     method = make(gamma=0.75)
-    told = Sessions(np.array([1, 2, 2]), np.array([0, 3]), np.array([0.5, -2.0, 1.0], np.float32))
-    method.learn(told)
+    told = TrainSequences(np.array([1, 2, 2]), np.array([0, 3]), np.array([0.5, -2.0, 1.0], np.float32))
+    method.fit_statistics(told)
     assert method.bc.frequency[1:3].tolist() == pytest.approx([1 / 3, 2 / 3])
-    assert "q" in method.worries({"q/logged": 16.1})
-    assert "q" not in method.worries({"q/logged": 15.9})
+    assert "q" in method.warnings({"q/logged": 16.1})
+    assert "q" not in method.warnings({"q/logged": 15.9})

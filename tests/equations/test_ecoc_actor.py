@@ -25,7 +25,7 @@ from torch import Tensor
 
 import ecoc.methods.ecoc.method as module
 from ecoc.batch import Batch, History
-from ecoc.encoders import Imitation
+from ecoc.encoders import PredictionTask
 from ecoc.losses.sampling import Pool
 from ecoc.methods.ecoc.method import ECoC
 from ecoc.policies.critic import TowerCritic
@@ -35,8 +35,8 @@ def with_leaf(method: ECoC, batch: Batch) -> Tensor:
     """Mu of the method as a leaf: what its losses do to it is in its gradient."""
     leaf = method.policy.states(batch.history).detach().requires_grad_()
     wanted = batch.target != 0
-    asked = Imitation(leaf[wanted], batch.target[wanted], everywhere=leaf)
-    method.policy.imitate = lambda batch, items: asked  # type: ignore[method-assign]
+    asked = PredictionTask(leaf[wanted], batch.target[wanted], all_states=leaf)
+    method.policy.prediction_task = lambda batch, items: asked  # type: ignore[method-assign]
     return leaf
 
 
@@ -223,8 +223,8 @@ def test_better_logged_items_count_more_where_the_encoder_has_a_task_of_its_own(
 ) -> None:
     method, batch = make(awr=1.0), batch_of()
     eyes = look(method.policy, batch.history)
-    task = Imitation(torch.randn(2, 3).double(), torch.tensor([3, 1]))
-    monkeypatch.setattr(method.policy, "imitate", lambda batch, items: task)
+    task = PredictionTask(torch.randn(2, 3).double(), torch.tensor([3, 1]))
+    monkeypatch.setattr(method.policy, "prediction_task", lambda batch, items: task)
     bc = method.loss(batch).parts["bc"]
     assert bc.item() == pytest.approx(1.3 * slow_bc(eyes, batch, slow_merits(eyes, batch, 1.0)), rel=1e-9)
     backward(bc)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import ENCODERS
 from ecoc.methods import METHODS, Method
 from ecoc.methods.build import build_method
@@ -126,10 +126,12 @@ PARTS = {
 Trace = list[dict[str, float]]
 
 
-def sessions() -> Sessions:
+def sessions() -> TrainSequences:
     random = np.random.default_rng(7)
     items = random.integers(1, ITEMS + 1, 20 * LENGTH)
-    return Sessions(items, np.arange(0, len(items) + 1, LENGTH), random.uniform(-0.2, 1, len(items)).astype(np.float32))
+    return TrainSequences(
+        items, np.arange(0, len(items) + 1, LENGTH), random.uniform(-0.2, 1, len(items)).astype(np.float32)
+    )
 
 
 def batch_of(step: int) -> Batch:
@@ -164,7 +166,7 @@ def make(case: str) -> Method:
     config = RunConfig.build({"encoder": ENCODER, "method": CASES[case]})
     torch.manual_seed(0)
     method = build_method(config, Dims(ITEMS, ROWS, KINDS))
-    method.learn(sessions())
+    method.fit_statistics(sessions())
     method.double()
     for lagged in method.lagged.values():
         lagged.copy.double()
@@ -174,7 +176,9 @@ def make(case: str) -> Method:
 def trace(case: str) -> Trace:
     """Loss and parts of each step."""
     method = make(case)
-    optimiser = Optimiser(method, betas=BETAS, decay=0.0, sparse=set(), decays=method.decays, tower=method.tower)
+    optimiser = Optimiser(
+        method, betas=BETAS, decay=0.0, sparse=set(), decays=method.decays, clip_group=method.clip_group
+    )
     found = []
     for step in range(STEPS):
         loop = SimpleNamespace(method=method, optimiser=optimiser, steps=STEPS, state=State(step=step))

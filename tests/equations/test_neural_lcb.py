@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import ENCODERS, Encoder
-from ecoc.methods import Parts
+from ecoc.methods import BuildContext
 from ecoc.methods.neural_lcb import LCBPolicy, NeuralLCB
 from ecoc.policies.base import load_weights
 from ecoc.training.optimiser import Optimiser
@@ -33,7 +33,7 @@ def make(*, items: int = ITEMS, seed: int = 0, **options: Any) -> NeuralLCB:
         raise AssertionError("it has an encoder of its own")
 
     given = {"lam0": LAM0, "lam": LAM, "beta_lcb": BETA, "negatives": DRAWS, "hidden": WIDTH, **options}
-    method = NeuralLCB(NeuralLCB.Config.build(given), Parts(dims, encoder, make_encoder)).double()
+    method = NeuralLCB(NeuralLCB.Config.build(given), BuildContext(dims, encoder, make_encoder)).double()
     with torch.no_grad():
         method.policy.head.weight[1:] += torch.randn(items, method.policy.head.weight.shape[1])
         for layer in method.policy.body:
@@ -106,7 +106,7 @@ def test_the_losses_are_the_formulas(seed: int) -> None:
     assert len(logged(batch)) == 6
     assert {name: part.item() for name, part in loss.parts.items()} == pytest.approx(expected, rel=1e-9)
     assert loss.total.item() == pytest.approx(sum(expected.values()), rel=1e-9)
-    assert loss.seen == {}
+    assert loss.diagnostics == {}
 
 
 @pytest.mark.parametrize("lam", [0.0, LAM])
@@ -196,38 +196,38 @@ def other_batch() -> Batch:
 def test_lambda_counts_the_logged_pairs_with_the_phi_of_now() -> None:
     method, batches = make(), [make_batch(), other_batch()]
     assert (method.policy.precision == LAM0).all()
-    method.settle(method.policy, iter(batches))
+    method.calibrate(method.policy, iter(batches))
     np.testing.assert_allclose(method.policy.precision.numpy(), slow_precision(method.policy, batches))
     assert (method.policy.precision[PAD] == LAM0).all()
     assert not method.policy.precision.requires_grad
     with torch.no_grad():
         for parameter in method.policy.body.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    method.settle(method.policy, iter(batches))  # not on top of what was there
+    method.calibrate(method.policy, iter(batches))  # not on top of what was there
     np.testing.assert_allclose(method.policy.precision.numpy(), slow_precision(method.policy, batches))
 
 
 def test_a_sample_stands_for_all_pairs() -> None:
     method, batch = make(), make_batch()
-    method.learn(Sessions(np.array([1, 2, 3, 1, 2] * 4), np.array([0, 5, 20])))
+    method.fit_statistics(TrainSequences(np.array([1, 2, 3, 1, 2] * 4), np.array([0, 5, 20])))
     assert method.pairs == 18
-    method.settle(method.policy, [batch])
+    method.calibrate(method.policy, [batch])
     np.testing.assert_allclose(method.policy.precision.numpy(), slow_precision(method.policy, [batch], 18 / 6))
-    method.settle(method.policy, [batch] * 4)  # more than there are: each counts once
+    method.calibrate(method.policy, [batch] * 4)  # more than there are: each counts once
     np.testing.assert_allclose(method.policy.precision.numpy(), slow_precision(method.policy, [batch] * 4))
 
 
 def test_another_copy_takes_its_own_lambda() -> None:
     method = make()
     copy = deepcopy(method.policy)
-    method.settle(copy, [make_batch()])
+    method.calibrate(copy, [make_batch()])
     assert (method.policy.precision == LAM0).all()
     assert (copy.precision[1:] > LAM0).any()
 
 
 def test_lambda_is_saved_with_the_policy() -> None:
     method, fresh = make(), make(seed=1)
-    method.settle(method.policy, [make_batch()])
+    method.calibrate(method.policy, [make_batch()])
     load_weights(fresh.policy, method.policy.state_dict(), where="here")
     query = torch.rand(4, WIDTH).double()
     assert torch.equal(fresh.policy.scores(query, 1, 4), method.policy.scores(query, 1, 4))
@@ -294,7 +294,7 @@ def test_pessimism_prefers_what_was_seen_more() -> None:
     target = torch.tensor([[1], *[[2]] * 10])
     ones = torch.ones(11, 1)
     batch = Batch(History(torch.ones(11, 1, dtype=torch.int64)), target, ones.double(), ones.double())
-    method.settle(method.policy, [batch])
+    method.calibrate(method.policy, [batch])
     history = History(torch.tensor([[1]]))
     with torch.no_grad():
         assert method.policy.topk(method.policy.query(history), 3)[0].tolist() == [[2, 1, 3]]
@@ -313,7 +313,7 @@ def test_it_learns_which_item_pays_after_which() -> None:
         loss_of(method, batch, seed).total.backward()
         optimiser.step(0.01, 5.0)
         optimiser.zero()
-    method.settle(method.policy, [batch])
+    method.calibrate(method.policy, [batch])
     with torch.no_grad():
         items, _ = method.policy.topk(method.policy.query(History(torch.tensor([[1], [2]]))), 3)
     assert items.tolist() == [[3, 2, 1], [1, 3, 2]]
@@ -321,11 +321,11 @@ def test_it_learns_which_item_pays_after_which() -> None:
 
 def test_what_it_says_of_itself() -> None:
     method = make()
-    method.is_watched = True
-    seen = loss_of(method, make_batch()).seen
+    method.collect_diagnostics = True
+    seen = loss_of(method, make_batch()).diagnostics
     expected = np.mean([slow_f(method.policy, history, item) for history, item, _ in logged(make_batch())])
     assert seen["f/logged"].item() == pytest.approx(expected)
-    assert "encoder" in method.choices()
+    assert "encoder" in method.describe()
     assert method.policy.vectors() is method.policy.table
     assert (method.policy.items, method.policy.length) == (ITEMS, LENGTH)
     assert method.is_trained

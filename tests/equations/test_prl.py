@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
-from ecoc.encoders import ENCODERS, Imitation
-from ecoc.methods import Parts
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
+from ecoc.encoders import ENCODERS, PredictionTask
+from ecoc.methods import BuildContext
 from ecoc.methods.prl import PRL, PromptedPolicy
 from ecoc.policies.base import load_weights
 
@@ -27,7 +27,7 @@ def make(encoder: str = "gru4rec", dropout: float = 0.0, **settings: object) -> 
     sizes = {"hidden": 4, "head": 0} if encoder == "gru4rec" else {"heads": 1, "inner": 4}
     config = kind.Config.build({"dim": DIM, "length": LENGTH, "dropout": dropout, "init": 0.5, **sizes})
     torch.manual_seed(0)
-    parts = Parts(DIMS, config, lambda **changes: kind(config.model_copy(update=changes), DIMS))
+    parts = BuildContext(DIMS, config, lambda **changes: kind(config.model_copy(update=changes), DIMS))
     method = PRL(PRL.Config.build(settings), parts).double()
     policy = method.policy
     with torch.no_grad():
@@ -149,9 +149,9 @@ def test_losses_of_the_encoders_own_are_added(monkeypatch: pytest.MonkeyPatch) -
     extra = {"ssl": method.policy.table.square().sum()}
     monkeypatch.setattr(
         method.policy,
-        "imitate",
-        lambda batch, items: Imitation(
-            items[:1], torch.tensor([1]), extra, everywhere=method.policy.states(batch.history)
+        "prediction_task",
+        lambda batch, items: PredictionTask(
+            items[:1], torch.tensor([1]), extra, all_states=method.policy.states(batch.history)
         ),
     )
     loss = method.loss(batch)
@@ -159,7 +159,7 @@ def test_losses_of_the_encoders_own_are_added(monkeypatch: pytest.MonkeyPatch) -
     assert loss.total.item() == pytest.approx(loss.parts["bc"].item() + extra["ssl"].item())
 
 
-TOY = Sessions(
+TOY = TrainSequences(
     np.array([1, 2, 3, 1, 2, 2]), np.array([0, 3, 4, 6]), np.array([1.0, 2.0, 3.0, 5.0, 0.0, 4.0], np.float32)
 )
 
@@ -171,17 +171,17 @@ def test_reward_to_go_of_a_toy_session() -> None:
 
 def test_what_is_learnt_of_a_toy_session() -> None:
     method = make()
-    method.learn(TOY)
+    method.fit_statistics(TOY)
     assert method.policy.rho.tolist() == [5, 4.5, 3, 3, 3]  # no sequence reached steps 3 and 4
     assert float(method.policy.size) == 4  # of 5, 3 and 4: the first event of a sequence is no target
     assert method.policy.rho.dtype == method.policy.size.dtype == torch.float32
-    assert "4" in method.choices()["prompt"]
+    assert "4" in method.describe()["prompt"]
 
 
 @pytest.mark.parametrize("rewards", [None, np.zeros(6, np.float32)])
 def test_without_rewards_prompts_are_zero_and_finite(rewards: NDArray[np.float32] | None) -> None:
     method, batch = make(), batch_of()
-    method.learn(Sessions(TOY.items, TOY.offsets, rewards))
+    method.fit_statistics(TrainSequences(TOY.items, TOY.offsets, rewards))
     assert method.policy.rho.tolist() == [0] * 5
     assert float(method.policy.size) == 1
     assert math.isfinite(method.loss(batch).total.item())
@@ -189,7 +189,7 @@ def test_without_rewards_prompts_are_zero_and_finite(rewards: NDArray[np.float32
 
 def test_sequences_of_one_event_say_nothing_of_returns() -> None:
     method = make()
-    method.learn(Sessions(np.array([1, 2]), np.array([0, 1, 2]), np.array([2.0, 4.0], np.float32)))
+    method.fit_statistics(TrainSequences(np.array([1, 2]), np.array([0, 1, 2]), np.array([2.0, 4.0], np.float32)))
     assert method.policy.rho.tolist() == [3] * 5
     assert float(method.policy.size) == 1
 
@@ -199,14 +199,14 @@ def test_sequences_of_one_event_say_nothing_of_returns() -> None:
 def test_learning_is_the_loop(worth: list[list[int]]) -> None:
     lengths = [len(row) for row in worth]
     rewards = np.array([r for row in worth for r in row], np.float32)
-    sessions = Sessions(np.ones(len(rewards), np.int64), np.cumsum([0, *lengths]), rewards)
+    sessions = TrainSequences(np.ones(len(rewards), np.int64), np.cumsum([0, *lengths]), rewards)
     at_step: dict[int, list[int]] = {}
     for row in worth:
         for t in range(len(row)):
             at_step.setdefault(min(t, LENGTH), []).append(sum(row[t:]))
     targets = [sum(row[t:]) for row in worth for t in range(1, len(row))]
     method = make()
-    method.learn(sessions)
+    method.fit_statistics(sessions)
     expected = [float(np.mean(at_step[max(s for s in at_step if s <= t)])) for t in range(LENGTH + 1)]
     assert method.policy.rho.tolist() == pytest.approx(expected, rel=1e-6)
     assert float(method.policy.size) == pytest.approx(np.mean(targets) if any(targets) else 1.0, rel=1e-6)
@@ -265,7 +265,7 @@ def test_dropout_is_heard_in_training_only() -> None:
 
 def test_what_was_learnt_of_returns_is_saved_with_the_policy() -> None:
     method = make()
-    method.learn(TOY)
+    method.fit_statistics(TOY)
     saved = {name: tensor.clone() for name, tensor in method.policy.float().state_dict().items()}
     fresh = make().policy.float()
     load_weights(fresh, saved, where="here")

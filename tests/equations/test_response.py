@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ecoc.batch import History
-from ecoc.ope.response import Mood, ResponseConfig, ResponseModel
+from ecoc.ope.response import ResponseConfig, ResponseModel, UserState
 from ecoc.ope.simulator import Simulator
 
 Floats = NDArray[np.float64]
@@ -109,7 +109,7 @@ def history(size: int, width: int | None = None) -> History:
     return History(torch.tensor([items + pad]), torch.tensor([given + pad]))
 
 
-def close(a: Mood, b: Mood) -> bool:
+def close(a: UserState, b: UserState) -> bool:
     return torch.allclose(a.hidden, b.hidden, atol=1e-6) and torch.allclose(a.stock, b.stock, atol=1e-5)
 
 
@@ -155,7 +155,7 @@ def test_everywhere_is_event_after_event_is_after_history(model: ResponseModel) 
         if size > 1:
             item, given = EVENTS[size - 1]
             step = model.after_event(step, torch.tensor([item]), torch.tensor([given]))
-        at_once = Mood(everywhere.hidden[:, size - 1], everywhere.stock[:, size - 1])
+        at_once = UserState(everywhere.hidden[:, size - 1], everywhere.stock[:, size - 1])
         assert close(at_once, model.after_history(history(size))), size
         assert close(at_once, step), size
 
@@ -173,7 +173,7 @@ def test_padding_and_company_change_nothing(model: ResponseModel) -> None:
         )
     )
     for row, one in enumerate(reversed(alone)):
-        assert close(one, Mood(together.hidden[row : row + 1], together.stock[row : row + 1]))
+        assert close(one, UserState(together.hidden[row : row + 1], together.stock[row : row + 1]))
 
 
 @torch.no_grad()
@@ -196,8 +196,8 @@ def test_no_feedback_is_unknown_feedback(model: ResponseModel) -> None:
 @torch.no_grad()
 def test_moods_are_taken_row_by_row(model: ResponseModel) -> None:
     one, two = model.after_history(history(2)), model.after_history(history(4))
-    both = Mood(torch.cat([one.hidden, one.hidden]), torch.cat([one.stock, one.stock]))
-    other = Mood(torch.cat([two.hidden, two.hidden]), torch.cat([two.stock, two.stock]))
+    both = UserState(torch.cat([one.hidden, one.hidden]), torch.cat([one.stock, one.stock]))
+    other = UserState(torch.cat([two.hidden, two.hidden]), torch.cat([two.stock, two.stock]))
     mixed = both.where(torch.tensor([True, False]), other)
     assert torch.equal(mixed.hidden, torch.cat([one.hidden, two.hidden]))
     assert torch.equal(mixed.stock, torch.cat([one.stock, two.stock]))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import ENCODERS
 from ecoc.errors import InputError
-from ecoc.methods import Parts, Phase
+from ecoc.methods import BuildContext, Phase
 from ecoc.methods import sa2c as module
 from ecoc.methods.sa2c import SA2C, sample_negatives
 from ecoc.policies.base import DensePolicy, Head
@@ -39,7 +39,7 @@ def make(encoder: str = "gru4rec", **settings: object) -> SA2C:
     sizes = {"hidden": 4, "head": 0} if encoder == "gru4rec" else {"heads": 1, "inner": 4}
     config = kind.Config.build({"dim": DIM, "length": LENGTH, "dropout": 0.0, "init": 0.5, **sizes})
     torch.manual_seed(3)
-    parts = Parts(DIMS, config, lambda **changes: kind(config.model_copy(update=changes), DIMS))
+    parts = BuildContext(DIMS, config, lambda **changes: kind(config.model_copy(update=changes), DIMS))
     method = SA2C(SA2C.Config.build({"negatives": 2, **settings}), parts).double()
     with torch.no_grad():
         for head in (method.policy.head, method.twin.head, method.q, method.twin_q):
@@ -150,7 +150,7 @@ def test_the_loss_and_its_gradient_are_the_formula(phase: int, is_second: bool) 
     set_coin(is_second)
     loss = method.loss(batch)
     assert list(loss.parts) == ["bc", "td"]
-    assert not loss.seen
+    assert not loss.diagnostics
     assert loss.parts["td"].item() == pytest.approx(slow_q_loss(mine, targets, batch), rel=1e-9)
     assert loss.parts["bc"].item() == pytest.approx(slow_ce(read(policy, policy.head, batch), batch, factor), rel=1e-9)
     assert loss.total.item() == pytest.approx(loss.parts["bc"].item() + w * loss.parts["td"].item(), rel=1e-9)
@@ -170,7 +170,7 @@ def test_the_loss_and_its_gradient_are_the_formula(phase: int, is_second: bool) 
 @pytest.mark.parametrize("smooth", [0.5, 1.0])
 def test_the_propensity_correction_multiplies_ce(smooth: float) -> None:
     method, batch = make(smooth=smooth), batch_of()
-    method.learn(Sessions(np.repeat([1, 2, 3, 4], [69, 20, 1, 10]), np.array([0, 100])))
+    method.fit_statistics(TrainSequences(np.repeat([1, 2, 3, 4], [69, 20, 1, 10]), np.array([0, 100])))
     popularity = [0.0, 0.69, 0.2, 0.01, 0.1]
     logits, q = read(method.policy, method.policy.head, batch), read(method.policy, method.q, batch)
     factor, ratios = [], []
@@ -191,7 +191,7 @@ def test_the_propensity_correction_multiplies_ce(smooth: float) -> None:
 
 def test_an_item_never_counted_has_a_finite_propensity() -> None:
     method = make(smooth=1.0)
-    method.learn(Sessions(np.array([1, 2, 2]), np.array([0, 3])))
+    method.fit_statistics(TrainSequences(np.array([1, 2, 2]), np.array([0, 3])))
     assert method.popularity[1:].tolist() == pytest.approx([1 / 3, 2 / 3, 1 / 3, 1 / 3])
     method.phase = AFTER
     assert math.isfinite(method.loss(batch_of()).total.item())
@@ -222,13 +222,13 @@ def test_what_is_seen_is_by_the_formula_and_only_when_watched() -> None:
     method, batch = make(clip_high=0.8), batch_of()
     q, other = read(method.policy, method.q, batch), read(method.twin, method.twin_q, batch)
     raw, targets = slow_advantages(q, batch), slow_targets(q, other, batch, 0.5)
-    method.is_watched = True
+    method.collect_diagnostics = True
     common = {"q/logged", "q/policy", "td_error"}
     set_coin(False)
-    assert set(method.loss(batch).seen) == common
+    assert set(method.loss(batch).diagnostics) == common
     method.phase = AFTER
     set_coin(False)
-    seen = method.loss(batch).seen
+    seen = method.loss(batch).diagnostics
     assert set(seen) == common | {"advantage", "advantage_clipped"}
     assert float(seen["advantage"]) == pytest.approx(np.mean([min(max(a, 0.0), 0.8) for a in raw]))
     assert float(seen["advantage_clipped"]) == pytest.approx(np.mean([not 0 <= a <= 0.8 for a in raw]))
@@ -240,9 +240,9 @@ def test_what_is_seen_is_by_the_formula_and_only_when_watched() -> None:
 
 def test_advantages_that_are_nearly_all_clipped_are_a_worry() -> None:
     method = make()
-    assert not method.worries({"advantage_clipped": 0.5})
-    assert not method.worries({})
-    assert "97%" in method.worries({"advantage_clipped": 0.97})["advantage"]
+    assert not method.warnings({"advantage_clipped": 0.5})
+    assert not method.warnings({})
+    assert "97%" in method.warnings({"advantage_clipped": 0.97})["advantage"]
 
 
 def test_a_step_without_a_known_outcome_still_weighs_what_it_imitates() -> None:

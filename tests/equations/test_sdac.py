@@ -44,7 +44,7 @@ def test_the_losses_are_the_formulas(kind: type[SDAC], q_scale: bool, seed: int)
         total = sum(expected.values())
     assert found == pytest.approx(expected, rel=1e-10)
     assert loss.total.item() == pytest.approx(total, rel=1e-10)
-    assert loss.seen == {}
+    assert loss.diagnostics == {}
 
 
 def test_one_state_by_hand() -> None:
@@ -94,7 +94,7 @@ def test_each_network_follows_its_own_losses_alone(kind: type[SDAC], q_scale: bo
     method, batch = make(kind, q_scale=q_scale), make_batch()
     backward(method.loss(batch).total)
     for tower, weights in TOWERS[kind].items():
-        mine = {p: p.grad for name, p in method.named_parameters() if method.tower(name) == tower}
+        mine = {p: p.grad for name, p in method.named_parameters() if method.clip_group(name) == tower}
         assert mine
         assert all(gradient is not None for gradient in mine.values())
         for _ in range(4):
@@ -111,7 +111,9 @@ def test_a_loss_reaches_one_network_only(kind: type[SDAC], part: str, tower: str
     if part not in method.loss(make_batch()).parts:
         method.phase = 0
     backward(method.loss(make_batch()).parts[part])
-    reached = {method.tower(name) for name, p in method.named_parameters() if p.grad is not None and bool(p.grad.any())}
+    reached = {
+        method.clip_group(name) for name, p in method.named_parameters() if p.grad is not None and bool(p.grad.any())
+    }
     assert reached == {tower}
     assert all(p.grad is None for p in method.lagged["critics"].copy.parameters())
 
@@ -149,10 +151,10 @@ def test_a_step_without_a_known_outcome_teaches_critics_nothing(kind: type[SDAC]
     batch = make_batch()
     rows = torch.tensor([2])
     alone = Batch(batch.history.rows(rows), batch.target[rows], batch.reward[rows], batch.done[rows])
-    method.is_watched = True
+    method.collect_diagnostics = True
     loss = method.loss(alone)
     assert loss.parts["td"].item() == 0
-    assert loss.seen["td_error"].item() == 0
+    assert loss.diagnostics["td_error"].item() == 0
     backward(loss.total)
     for name, parameter in method.named_parameters():
         assert parameter.grad is not None

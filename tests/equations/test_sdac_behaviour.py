@@ -29,9 +29,9 @@ from slow_sdac import (
 )
 from torch import Tensor
 
-from ecoc.batch import PAD, Batch, History, Sessions
+from ecoc.batch import PAD, Batch, History, TrainSequences
 from ecoc.encoders import Encoder
-from ecoc.methods import Loss, Parts
+from ecoc.methods import BuildContext, Loss
 from ecoc.methods.sdac import SDAC, SDACDC, SDACSR
 from ecoc.methods.targets import Targets
 from ecoc.training.optimiser import Optimiser
@@ -73,17 +73,17 @@ def test_lagged_critics_follow_by_tau(kind: type[SDAC]) -> None:
 
 def test_lagged_critics_learn_what_encoders_take_of_the_sessions() -> None:
     method = make(SDACDC, parts=parts_of("dhcn"))
-    method.learn(Sessions(np.array([1, 2, 3, 1]), np.array([0, 2, 4])))
+    method.fit_statistics(TrainSequences(np.array([1, 2, 3, 1]), np.array([0, 2, 4])))
     copy = method.lagged["critics"].copy
     for network in (*networks(method).values(), copy.first, copy.second):
         assert network.encoder.members.tolist() == [1, 2, 1, 3]
     loss = method.loss(make_batch())
     assert set(loss.parts) == {"td", "pi", "behaviour", "ssl"}
-    assert method.few_rows() == set()
+    assert method.sparse_parameters() == set()
     assert loss.total.isfinite()
 
 
-def drop_first(rate: float) -> Parts:
+def drop_first(rate: float) -> BuildContext:
     """Dropout in the first encoder that is made, the actor's, alone."""
     plain, made = parts_of(), []
 
@@ -91,7 +91,7 @@ def drop_first(rate: float) -> Parts:
         made.append(1)
         return plain.make_encoder(**changes, **({"dropout": rate} if len(made) == 1 else {}))
 
-    return Parts(DIMS, plain.encoder, make_encoder)
+    return BuildContext(DIMS, plain.encoder, make_encoder)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,7 +112,7 @@ def test_a_policy_that_rested_goes_on_as_it_was(mode: bool) -> None:
     policy, history = make(SDACSR, parts=parts_of(dropout=0.5)).policy, make_batch().history
     expected = policy.train(False).states(history).detach()
     policy.train(mode)
-    found = policy.resting_states(history)
+    found = policy.eval_states(history)
     assert torch.equal(found, expected)
     assert not found.requires_grad
     assert all(module.training is mode for module in policy.modules())
@@ -175,8 +175,8 @@ def test_the_straight_through_gradient_by_hand() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_seen(kind: type[SDAC]) -> None:
     method, batch = make(kind), make_batch()
-    method.is_watched = True
-    seen = {name: value.item() for name, value in method.loss(batch).seen.items()}
+    method.collect_diagnostics = True
+    seen = {name: value.item() for name, value in method.loss(batch).diagnostics.items()}
     q = slow_q(method, batch)
     log_pi = [log_pi_at(method.policy, batch.history, *at) for at in places(batch)]
     own = [int(batch.target[at]) - 1 for at in places(batch)]
@@ -242,7 +242,7 @@ def test_the_size_of_rewards_does_not_matter_to_a_scaled_actor() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_move_only_where_histories_read(kind: type[SDAC]) -> None:
     dense, sparse, batch = make(kind), make(kind), make_batch()
-    names = sparse.few_rows()
+    names = sparse.sparse_parameters()
     expected = {"policy.table", "critics.first.table", "critics.second.table"}
     assert names == expected | ({"behaviour.table"} if kind is SDACDC else set())
     for module in sparse.modules():
@@ -259,18 +259,18 @@ def test_tables_move_only_where_histories_read(kind: type[SDAC]) -> None:
 
 def test_a_promise_above_every_return_is_a_worry() -> None:
     method = make(SDACSR, gamma=0.5, eta=0.1)
-    assert method.worries({"q/policy": 1e9}) == {}  # rewards are not known yet
+    assert method.warnings({"q/policy": 1e9}) == {}  # rewards are not known yet
     rewards = np.array([1.0, 3.0, -5.0, 0.0], np.float32)
-    method.learn(Sessions(np.array([1, 2, 3, 1]), np.array([0, 4]), rewards))
+    method.fit_statistics(TrainSequences(np.array([1, 2, 3, 1]), np.array([0, 4]), rewards))
     highest = (3 + 0.5 * 0.1 * math.log(ITEMS)) / 0.5
-    assert method.worries({"q/policy": highest - 0.01}) == {}
-    assert method.worries({"td_error": 9.0}) == {}
-    assert list(method.worries({"q/policy": highest + 0.01})) == ["overestimate"]
+    assert method.warnings({"q/policy": highest - 0.01}) == {}
+    assert method.warnings({"td_error": 9.0}) == {}
+    assert list(method.warnings({"q/policy": highest + 0.01})) == ["overestimate"]
 
 
 def train(method: Any, batch: Batch, steps: int = 100) -> list[int]:
     """The list for a history of item 1 after training."""
-    optimiser = Optimiser(method, betas=(0.9, 0.98), decay=0.0, sparse=set(), tower=method.tower)
+    optimiser = Optimiser(method, betas=(0.9, 0.98), decay=0.0, sparse=set(), clip_group=method.clip_group)
     for step in range(steps):
         torch.manual_seed(step)
         method.phase = 0 if step < steps // 5 else len(method.phases) - 1

@@ -7,9 +7,9 @@ from differences import slopes
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
-from ecoc.encoders import ENCODERS, Imitation
-from ecoc.methods import Parts
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
+from ecoc.encoders import ENCODERS, PredictionTask
+from ecoc.methods import BuildContext
 from ecoc.methods.sqn import SQN
 from ecoc.policies.base import DensePolicy, Head
 from ecoc.training.optimiser import Optimiser
@@ -25,7 +25,7 @@ def make(encoder: str = "gru4rec", dropout: float = 0.0, **settings: object) -> 
     sizes = {"hidden": 4, "head": 0} if encoder == "gru4rec" else {"heads": 1, "inner": 4}
     config = kind.Config.build({"dim": DIM, "length": LENGTH, "dropout": dropout, "init": 0.5, **sizes})
     torch.manual_seed(2)
-    parts = Parts(DIMS, config, lambda **changes: kind(config.model_copy(update=changes), DIMS))
+    parts = BuildContext(DIMS, config, lambda **changes: kind(config.model_copy(update=changes), DIMS))
     method = SQN(SQN.Config.build(settings), parts).double()
     with torch.no_grad():
         for head in (method.policy.head, method.twin.head, method.q, method.twin_q):
@@ -113,7 +113,7 @@ def test_the_loss_and_its_gradient_are_the_formula(is_second: bool) -> None:
     torch.manual_seed(seed_of(is_second))
     loss = method.loss(batch)
     assert list(loss.parts) == ["bc", "td"]
-    assert not loss.seen
+    assert not loss.diagnostics
     assert loss.parts["bc"].item() == pytest.approx(slow_ce(read(policy, policy.head, batch), batch), rel=1e-9)
     assert loss.parts["td"].item() == pytest.approx(slow_td(mine, targets, batch), rel=1e-9)
     assert loss.total.item() == pytest.approx(loss.parts["bc"].item() + loss.parts["td"].item())
@@ -164,12 +164,12 @@ def test_a_step_without_a_known_outcome_only_imitates() -> None:
     batch = Batch(
         History(whole.history.items[1:2, :2]), torch.tensor([[0, 3]]), whole.reward[1:2, :2], whole.done[1:2, :2]
     )
-    method.is_watched = True
+    method.collect_diagnostics = True
     torch.manual_seed(seed_of(False))
     loss = method.loss(batch)
     assert loss.parts["td"].item() == 0
     assert loss.total.item() == loss.parts["bc"].item()
-    assert not loss.seen
+    assert not loss.diagnostics
     loss.total.backward()  # type: ignore[no-untyped-call]
     assert all(not gradient(weight).any() for weight in method.q.parameters())
 
@@ -207,9 +207,9 @@ def test_what_is_seen_is_by_the_formula_and_only_when_watched() -> None:
     method, batch = make(), batch_of()
     q, other = read(method.policy, method.q, batch), read(method.twin, method.twin_q, batch)
     targets = slow_targets(q, other, batch, 0.5)
-    method.is_watched = True
+    method.collect_diagnostics = True
     torch.manual_seed(seed_of(False))
-    seen = method.loss(batch).seen
+    seen = method.loss(batch).diagnostics
     logged = {place: q[(*place, int(batch.target[place]))] for place in targets}
     assert set(seen) == {"q/logged", "q/policy", "td_error"}
     assert float(seen["q/logged"]) == pytest.approx(np.mean(list(logged.values())))
@@ -222,7 +222,7 @@ def test_a_task_of_the_encoders_own_is_imitated_while_q_reads_the_batch(monkeypa
     method, batch = make(), batch_of()
     task, target = torch.randn(2, DIM, dtype=torch.float64), torch.tensor([3, 1])
     extra = {"ssl": method.policy.table.square().sum()}
-    monkeypatch.setattr(method.policy, "imitate", lambda batch, items: Imitation(task, target, extra))
+    monkeypatch.setattr(method.policy, "prediction_task", lambda batch, items: PredictionTask(task, target, extra))
     torch.manual_seed(seed_of(False))
     loss = method.loss(batch)
     logits = method.policy.head(task).detach()
@@ -260,8 +260,8 @@ def test_copies_are_two_and_complete() -> None:
 def test_both_encoders_learn_from_the_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     method, told = make(), []
     for policy in (method.policy, method.twin):
-        monkeypatch.setattr(policy.encoder, "learn", lambda sessions, policy=policy: told.append(policy))
-    method.learn(Sessions(np.array([1, 2]), np.array([0, 2])))
+        monkeypatch.setattr(policy.encoder, "fit_statistics", lambda sessions, policy=policy: told.append(policy))
+    method.fit_statistics(TrainSequences(np.array([1, 2]), np.array([0, 2])))
     assert told == [method.policy, method.twin]
 
 

@@ -79,7 +79,7 @@ def test_a_weight_is_chosen_drawn_and_acted_on(journey: Path, tmp_path: Path) ->
     assert f"chosen: w = {kept['w']:g}" in page
     assert [point["w"] for point in kept["evidence"]["points"]] == [0, 1, 2, 5, 10, 20, 50]
     assert (tmp_path / "ecoc" / "acting.svg").read_text().startswith("<svg")
-    assert ecoc.load(tmp_path / "ecoc").policy.acting == f"blend-w{kept['w']:g}"
+    assert ecoc.load(tmp_path / "ecoc").policy.ranking_mode == f"blend-w{kept['w']:g}"
 
 
 def test_a_log_that_teaches_too_little_lets_nothing_be_chosen(journey: Path) -> None:

@@ -65,24 +65,24 @@ loop.save_checkpoint = eager
 NAMED_BEFORE_WRITTEN = """
 import os
 from hashlib import sha256
-import ecoc.storage.checkpoint
+import ecoc.storage.atomic, ecoc.storage.checkpoint
 def write_named(path, pieces):
     content = b"".join(bytes(piece) for piece in pieces)
     try:
-        with ecoc.storage.checkpoint._partial(path).open("wb") as stream:
+        with ecoc.storage.atomic.partial_path(path).open("wb") as stream:
             stream.write(content[:8])
             stream.flush()
-            os.rename(ecoc.storage.checkpoint._partial(path), path)
+            os.rename(ecoc.storage.atomic.partial_path(path), path)
             stream.write(content[8:])
     except OSError as error:
         raise ecoc.storage.checkpoint.ResourceError(f"{path}: {error}") from error
     return sha256(content).hexdigest()
-ecoc.storage.checkpoint._write_aside = write_named
-ecoc.storage.checkpoint._put = lambda path: None
+ecoc.storage.checkpoint.write_aside = write_named
+ecoc.storage.checkpoint.put_in_place = lambda path: None
 """
 LITTER = """
 import contextlib, ecoc.storage.checkpoint
-ecoc.storage.checkpoint._cleaned = contextlib.nullcontext
+ecoc.storage.checkpoint.cleaned = contextlib.nullcontext
 """
 BROKEN = {"unheeded flush": (UNHEEDED_FLUSH, "fsync"), "old ones first": (OLD_ONES_FIRST, "rename")}
 BROKEN |= {"named before written": (NAMED_BEFORE_WRITTEN, "write"), "litter": (LITTER, "write")}

@@ -54,8 +54,8 @@ def seed(number, step):
 loop.step_seed = seed
 """,
     "journal": """
-from ecoc.training.metrics_log import Journal
-Journal.rewind = lambda self, size: None
+from ecoc.training.metrics_log import MetricsLog
+MetricsLog.rewind = lambda self, size: None
 """,
     "averages": """
 from ecoc.methods.targets import Targets

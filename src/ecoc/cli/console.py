@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ecoc.errors import Terminated
-from ecoc.progress import Watcher, unwatched
+from ecoc.progress import ProgressCallback, no_progress
 
 
 def listen_for_sigterm() -> None:
@@ -22,17 +22,17 @@ def listen_for_sigterm() -> None:
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Watcher]:
+def progress(quiet: bool) -> Iterator[ProgressCallback]:
     """A bar with share and time left on a terminal, a line a stage elsewhere, nothing if quiet."""
     if quiet:
-        yield unwatched
+        yield no_progress
     elif sys.stderr.isatty():
         yield from _bar()
     else:
         yield _Lines()
 
 
-def _bar() -> Iterator[Watcher]:
+def _bar() -> Iterator[ProgressCallback]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

@@ -189,7 +189,7 @@ def recommend(  # noqa: PLR0913, PLR0917 - one parameter a flag
     from ecoc.pages import recommend_page, recommended
 
     use_threads(threads)
-    opened = load(model).by(**_acting(rank_by, w, m))
+    opened = load(model).ranked_by(**_acting(rank_by, w, m))
     if similar:
         found = opened.similar(similar, k)
     else:

@@ -58,12 +58,13 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
     debug: Debug = False,
 ) -> None:
     """Estimate what runs would earn, off policy: roll-outs in simulators fitted on the log, beside controls."""
-    from ecoc.ope.simulate import Play
+    from ecoc.ope.simulate import RolloutConfig
     from ecoc.ope.simulate import simulate as work
     from ecoc.pages import simulate_page
 
     use_threads(threads)
-    settings = Play(users, horizon, warm, members, penalty, mix, exclude_seen, negatives, fit_on or "log", seed or 0)  # type: ignore[arg-type] # checked by Play
+    chosen: Any = fit_on or "log"  # checked by RolloutConfig
+    settings = RolloutConfig(users, horizon, warm, members, penalty, mix, exclude_seen, negatives, chosen, seed or 0)
     if choose_w and (rank_by, w, m) != (None, None, None):
         raise InputError("--choose-w chooses how runs act; leave out --rank-by, -w and -m")
     if choose_w and fit_on not in (None, "train"):

@@ -10,7 +10,7 @@ _LISTED = 10
 
 
 class BadRows:
-    """Collects bad rows while a stretch of a log is read; `settle` then refuses the first of it, or lists it.
+    """Collects bad rows while a stretch of a log is read; `raise_or_record` then refuses the first of it, or lists it.
 
     `skip=False` refuses the first bad row in file order; `skip=True` counts all and lists the first ten. Rows are found
     bad in several places, one stretch at a time, so each place may list ten of its own before they are put in order.
@@ -30,7 +30,7 @@ class BadRows:
             self.counts[reason] += rows
 
     def room(self, place: str) -> int:
-        """How many more examples the `place` where rows are found bad may give before the next `settle`."""
+        """How many more examples the `place` where rows are found bad may give before the next `raise_or_record`."""
         most = _LISTED - len(self.examples) if self.skip else 1
         return max(0, most - self._listed[place])
 
@@ -41,7 +41,7 @@ class BadRows:
         self._listed[place] += 1
         self._fresh.append((self._files.index(path), line, f"{path}:{line}: {message}"))
 
-    def settle(self) -> None:
+    def raise_or_record(self) -> None:
         """Refuse the first bad row since the last time, or list the first ones, in file order."""
         found = [text for _, _, text in sorted(self._fresh)]
         self._fresh.clear()

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
-from ecoc.data.rewards import Worth, training_events
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
+from ecoc.data.rewards import RewardScaler, training_events
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 
@@ -46,12 +46,12 @@ class Windows:
         mode: Mode,
         min_history: int,
         seed: int,
-        worth: Worth | None = None,
+        reward_scaler: RewardScaler | None = None,
         terminal_every: int = 0,
         returns: bool = False,
     ) -> None:
-        self.worth, self.terminal_every = worth or Worth(1.0), terminal_every
-        self._returns = _returns(data, self.worth) if returns else None
+        self.reward_scaler, self.terminal_every = reward_scaler or RewardScaler(1.0), terminal_every
+        self._returns = _returns(data, self.reward_scaler) if returns else None
         self.data, self.length, self.mode, self.min_history, self.seed = data, length, mode, min_history, seed
         lengths = np.asarray(data.train_lengths)
         self._sequences = np.flatnonzero(~np.asarray(data.is_validation) & (lengths > min_history))
@@ -152,7 +152,7 @@ class Windows:
         return Batch(
             history,
             torch.from_numpy(np.where(wanted, items[:, 1:], PAD)),
-            torch.from_numpy(np.where(wanted, self.worth.of(data, events[:, 1:]), np.float32(0))),
+            torch.from_numpy(np.where(wanted, self.reward_scaler.of(data, events[:, 1:]), np.float32(0))),
             torch.from_numpy((wanted & is_last).astype(np.float32)),
             torch.from_numpy(np.where(wanted, place, 0)),
             None if returns is None else torch.from_numpy(returns),
@@ -209,16 +209,18 @@ def histories(data: Dataset, cases: Cases, length: int) -> History:
     )
 
 
-def open_sessions(data: Dataset, worth: Worth | None = None) -> Sessions:
+def open_train_sequences(data: Dataset, reward_scaler: RewardScaler | None = None) -> TrainSequences:
     """Everything there is to learn from: the training part of each sequence that is not held out."""
     event, offsets = training_events(data)
-    return Sessions(np.asarray(data.items[event], np.int64), offsets, (worth or Worth(1.0)).of(data, event))
+    return TrainSequences(
+        np.asarray(data.items[event], np.int64), offsets, (reward_scaler or RewardScaler(1.0)).of(data, event)
+    )
 
 
-def _returns(data: Dataset, worth: Worth) -> NDArray[np.float32]:
+def _returns(data: Dataset, reward_scaler: RewardScaler) -> NDArray[np.float32]:
     """Worth of each training event and of all that followed it in its training part; 0 for other events."""
     result = np.zeros(len(data.items), np.float32)
-    result[training_events(data)[0]] = open_sessions(data, worth).rewards_to_go()
+    result[training_events(data)[0]] = open_train_sequences(data, reward_scaler).rewards_to_go()
     return result
 
 

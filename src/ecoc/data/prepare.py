@@ -24,7 +24,7 @@ from ecoc.data.stage import Stage
 from ecoc.data.times import PER_SECOND
 from ecoc.data.write import StoreWriter
 from ecoc.errors import InputError
-from ecoc.progress import Watcher, unwatched
+from ecoc.progress import ProgressCallback, no_progress
 from ecoc.storage.atomic import json_bytes, new_folder, parse_bytes
 
 _PATHS = {"items"}  # settings that name files: part of the provenance, not of the data
@@ -39,7 +39,7 @@ def prepare(
     memory: str = "4GB",
     threads: int | None = None,
     overwrite: bool = False,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
     **options: Any,
 ) -> Dataset:
     """Turn a raw log into a prepared dataset and open it.
@@ -69,7 +69,7 @@ def prepare(
         cores = threads or len(os.sched_getaffinity(0))
         engine = Engine(scratch, limit, cores, on_disk=opened.table_size > limit // 3)
         try:
-            _Preparation(name, opened, config, engine, folder, progress or unwatched).run()
+            _Preparation(name, opened, config, engine, folder, progress or no_progress).run()
         finally:
             engine.close()
         shutil.rmtree(scratch)
@@ -80,7 +80,7 @@ class _Preparation:
     """One run of prepare, step by step."""
 
     def __init__(
-        self, name: str, source: Source, config: PrepareConfig, engine: Engine, folder: Path, progress: Watcher
+        self, name: str, source: Source, config: PrepareConfig, engine: Engine, folder: Path, progress: ProgressCallback
     ) -> None:
         self._name = name
         self._source = source
@@ -94,7 +94,7 @@ class _Preparation:
         config, engine, progress = self._config, self._engine, self._progress
         bad = BadRows(skip=config.bad_rows == "skip")
         lookup = self._source.items(bad)
-        bad.settle()
+        bad.raise_or_record()
         bad.counts.clear()  # rows of the item table are not rows of the log
         stage = Stage(engine, self._source, bad, progress)
         staged = stage.run()

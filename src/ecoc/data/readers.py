@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from ecoc.data.bad_rows import BadRows
-from ecoc.data.sql_columns import Cell, Kind, literal
+from ecoc.data.sql_columns import Kind, SqlColumn, literal
 from ecoc.data.text import TextFile
 from ecoc.errors import InputError, did_you_mean
 
@@ -51,9 +51,9 @@ class Reader(ABC):
                 raise InputError(f"{self.path}:1: column '{name}' occurs more than once; rename one of them")
         self.selected = list(dict.fromkeys(names))
 
-    def cell(self, name: str) -> Cell:
+    def cell(self, name: str) -> SqlColumn:
         """A selected column as SQL."""
-        return Cell(f"c{self.selected.index(name)}")
+        return SqlColumn(f"c{self.selected.index(name)}")
 
     def samples(self, name: str) -> list[tuple[int, str]]:
         """Non-blank values of a selected column near the beginning, each with its row."""
@@ -122,8 +122,8 @@ class JsonLines(Reader):
             f" THEN json_extract_string(line, [{paths}]) END AS j FROM raw)"
         )
 
-    def cell(self, name: str) -> Cell:
-        return Cell(f"j[{self.selected.index(name) + 1}]")
+    def cell(self, name: str) -> SqlColumn:
+        return SqlColumn(f"j[{self.selected.index(name) + 1}]")
 
     def samples(self, name: str) -> list[tuple[int, str]]:
         with closing(self._quiet_blocks()) as blocks:
@@ -188,8 +188,8 @@ class ParquetRows(Reader):
         super().__init__(path, self._schema.names)
         self._rows_read = 0
 
-    def cell(self, name: str) -> Cell:
-        return Cell(f"c{self.selected.index(name)}", self._kind(name))
+    def cell(self, name: str) -> SqlColumn:
+        return SqlColumn(f"c{self.selected.index(name)}", self._kind(name))
 
     def batches(self) -> Batches:
         """Stream row groups in order."""

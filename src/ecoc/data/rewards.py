@@ -14,7 +14,7 @@ _KINDS = 100  # distinct rewards from which they are amounts
 
 
 @dataclass(frozen=True)
-class Worth:
+class RewardScaler:
     """Rewards as methods see them: scaled alike for all, or shuffled among the training events as a control."""
 
     factor: float
@@ -35,7 +35,7 @@ class Worth:
         return f"divided by {1 / self.factor:.6g}{cut}"
 
 
-def open_worth(data: Dataset, scale: str | float, *, shuffle: bool, seed: int) -> Worth:
+def open_reward_scaler(data: Dataset, scale: str | float, *, shuffle: bool, seed: int) -> RewardScaler:
     """`scale`: none, mean or max (of the absolute rewards trained on), or what to divide by.
 
     auto: max; but where rewards are amounts and the largest is more than ten times the 99.9th percentile, the latter.
@@ -51,7 +51,7 @@ def open_worth(data: Dataset, scale: str | float, *, shuffle: bool, seed: int) -
     if shuffle:
         rewards = np.array(data.rewards, np.float32)
         rewards[events] = rewards[np.random.default_rng([seed, 1]).permutation(events)]
-    return Worth(1.0 / by if by else 1.0, 1.0 if is_heavy else float("inf"), rewards)
+    return RewardScaler(1.0 / by if by else 1.0, 1.0 if is_heavy else float("inf"), rewards)
 
 
 def training_events(data: Dataset) -> tuple[Ints, Ints]:

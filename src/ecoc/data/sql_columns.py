@@ -7,7 +7,7 @@ Kind = Literal["text", "integer", "number", "time", "nanotime"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class SqlColumn:
     """One column: its SQL expression and the kind of values it holds. Unreadable values become NULL."""
 
     sql: str

@@ -17,7 +17,7 @@ from ecoc.data.sources.base import Fields, PrepareConfig, Source
 from ecoc.data.sql_columns import literal
 from ecoc.data.times import unit_of
 from ecoc.errors import InputError
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 
 """Called with a stage's name, how much is done and how much there is (0 if unknown)."""
 
@@ -47,7 +47,7 @@ class Staged:
 class Stage:
     """Reads a source into the table `staged` of an engine, numbers its ids, and sorts its events into a spool."""
 
-    def __init__(self, engine: Engine, source: Source, bad: BadRows, progress: Watcher) -> None:
+    def __init__(self, engine: Engine, source: Source, bad: BadRows, progress: ProgressCallback) -> None:
         self._engine = engine
         self._source = source
         self._bad = bad
@@ -96,10 +96,10 @@ class Stage:
             self._engine.feed(_slab(first, batches), insert)
             reader.report()
             self._look(reader, fields, start)
-            self._bad.settle()
+            self._bad.raise_or_record()
             self._progress("reading", bytes_before + reader.bytes_read, self._source.size)
         reader.report()
-        self._bad.settle()
+        self._bad.raise_or_record()
         self._base = max(self._base, self._engine.one("SELECT coalesce(max(row), -1) FROM staged") + 1)
 
     def _look(self, reader: Reader, fields: Fields, start: int) -> None:

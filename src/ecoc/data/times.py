@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ecoc.data.schema import TimeUnit
-from ecoc.data.sql_columns import Cell, literal
+from ecoc.data.sql_columns import SqlColumn, literal
 from ecoc.errors import InputError
 
 _SHORTEST_EPOCH = 10_000_000  # smaller integers are ranks or steps, not seconds since 1970
@@ -31,7 +31,7 @@ class TimeRule(Protocol):
     expected: str
     unit: TimeUnit | None
 
-    def sql(self, cell: Cell) -> str:
+    def sql(self, cell: SqlColumn) -> str:
         """BIGINT expression for a cell; NULL where it holds no such time."""
 
 
@@ -43,7 +43,7 @@ class Epoch:
     def __init__(self, unit: TimeUnit | None = None) -> None:
         self.unit = unit
 
-    def sql(self, cell: Cell) -> str:
+    def sql(self, cell: SqlColumn) -> str:
         return cell.integer
 
 
@@ -57,7 +57,7 @@ class EpochDecimal:
         size = min(abs(float(sample)), 1e18)
         self._micros = 1e6 / PER_SECOND.get(unit_of(int(size)), 1)
 
-    def sql(self, cell: Cell) -> str:
+    def sql(self, cell: SqlColumn) -> str:
         micros = f"{cell.number} * {self._micros!r}::DOUBLE"
         return f"(CASE WHEN abs({micros}) < 9e18 THEN CAST(round({micros}) AS BIGINT) END)"
 
@@ -68,7 +68,7 @@ class Iso:
     expected = "an ISO date such as 2024-05-31 or 2024-05-31T23:59:59+02:00"
     unit: TimeUnit | None = "us"
 
-    def sql(self, cell: Cell) -> str:
+    def sql(self, cell: SqlColumn) -> str:
         # a plain TIMESTAMP cast would drop the offset without a word
         text = cell.text
         stamp = f"TRY_CAST({text} AS TIMESTAMPTZ)"
@@ -88,7 +88,7 @@ class Pattern:
         self._has_fraction = any(code in pattern for code in ("%f", "%g", "%n"))
         self.unit: TimeUnit | None = "us" if self._has_fraction else "s"
 
-    def sql(self, cell: Cell) -> str:
+    def sql(self, cell: SqlColumn) -> str:
         micros = f"epoch_us(try_strptime({cell.text}, {literal(self._pattern)}))"
         return micros if self._has_fraction else f"({micros} // 1000000)"
 
@@ -102,7 +102,7 @@ class MonthDay:
     def __init__(self, year: int) -> None:
         self._year = year
 
-    def sql(self, cell: Cell) -> str:
+    def sql(self, cell: SqlColumn) -> str:
         day = cell.integer
         text = f"printf('{self._year:04d}-%02d-%02d', {day} // 100, {day} % 100)"
         return f"(CASE WHEN {day} BETWEEN 101 AND 1231 THEN epoch(TRY_CAST({text} AS DATE))::BIGINT END)"
@@ -116,7 +116,7 @@ class Native:
     def __init__(self, nanoseconds: bool) -> None:
         self.unit: TimeUnit | None = "ns" if nanoseconds else "us"
 
-    def sql(self, cell: Cell) -> str:
+    def sql(self, cell: SqlColumn) -> str:
         stamp = f"TRY_CAST({cell.sql} AS {'TIMESTAMP_NS' if self.unit == 'ns' else 'TIMESTAMP'})"
         return f"(CASE WHEN isfinite({stamp}) THEN epoch_{self.unit}({stamp}) END)"
 
@@ -127,11 +127,11 @@ class RowOrder:
     expected = "nothing"
     unit: TimeUnit | None = "order"
 
-    def sql(self, cell: Cell) -> str:
+    def sql(self, cell: SqlColumn) -> str:
         return "row"
 
 
-def rule_for(time_format: str, cell: Cell | None, samples: Sequence[str]) -> TimeRule:
+def rule_for(time_format: str, cell: SqlColumn | None, samples: Sequence[str]) -> TimeRule:
     """The rule that `--time-format` names; `auto` looks at the column's type and its first readable value."""
     sample = next((value for value in samples if _looks_like_time(value)), samples[0] if samples else None)
     if time_format == "order":

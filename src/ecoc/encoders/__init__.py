@@ -1,6 +1,6 @@
 """Encoders: history -> preference vector. One file and one line here make a new one."""
 
-from ecoc.encoders.base import Encoder, EncoderConfig, Imitation
+from ecoc.encoders.base import Encoder, EncoderConfig, PredictionTask
 from ecoc.encoders.bert4rec import BERT4Rec
 from ecoc.encoders.caser import Caser
 from ecoc.encoders.dhcn import DHCN
@@ -14,7 +14,7 @@ from ecoc.encoders.ssept import SSEPT
 from ecoc.encoders.stamp import STAMP
 from ecoc.registry import Registry
 
-__all__ = ["ENCODERS", "Encoder", "EncoderConfig", "Imitation"]
+__all__ = ["ENCODERS", "Encoder", "EncoderConfig", "PredictionTask"]
 
 ENCODERS: Registry[Encoder] = Registry(
     "encoder",

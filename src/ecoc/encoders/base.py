@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.config import Config
 from ecoc.encoders.dropout import Dropout
 
@@ -25,13 +25,13 @@ class EncoderConfig(Config):
 
 
 @dataclass(frozen=True)
-class Imitation:
+class PredictionTask:
     """What an encoder is asked to predict in training: states, the items they should point at, losses of its own."""
 
     states: Tensor  # [N, d]
     target: Tensor  # [N]
     extra: dict[str, Tensor] = field(default_factory=dict)  # name -> loss, already weighted
-    everywhere: Tensor | None = None  # [B, L, d] states after every position, if they were what was asked
+    all_states: Tensor | None = None  # [B, L, d] states after every position, if they were what was asked
 
 
 class Encoder(nn.Module, ABC):
@@ -82,15 +82,15 @@ class Encoder(nn.Module, ABC):
         """The item vectors that enter histories and scores: the table itself unless an encoder transforms it."""
         return table
 
-    def imitate(self, items: Tensor, batch: Batch) -> Imitation:
+    def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
         """States and the items to predict from them: by default, each position predicts its successor."""
         states = self(self.embed(items, batch.history), batch.history)
         wanted = (batch.target != PAD).flatten().nonzero().squeeze(1)
-        return Imitation(
-            states.flatten(0, 1).index_select(0, wanted), batch.target.flatten()[wanted], everywhere=states
+        return PredictionTask(
+            states.flatten(0, 1).index_select(0, wanted), batch.target.flatten()[wanted], all_states=states
         )
 
-    def learn(self, sessions: Sessions) -> None:
+    def fit_statistics(self, sessions: TrainSequences) -> None:
         """Take fixed statistics of the training sequences into buffers, before the first step."""
 
 

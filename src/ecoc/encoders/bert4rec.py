@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ecoc.batch import PAD, Batch, Dims, History
-from ecoc.encoders.base import Encoder, Imitation
+from ecoc.encoders.base import Encoder, PredictionTask
 from ecoc.encoders.transformer import AttentionConfig, Transformer
 
 _ROWS = 1024
@@ -60,13 +60,13 @@ class BERT4Rec(Encoder):
     def last(self, embedded: Tensor, history: History) -> Tensor:
         return self._read(embedded, history.lengths)
 
-    def imitate(self, items: Tensor, batch: Batch) -> Imitation:
+    def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
         """Cloze: hide events of the window that are targets, and predict them from all the others."""
         window, wanted = self._window(batch)
         masked = self._sample_masked(window, wanted)  # [B, W]
         x = torch.where(masked[..., None], self.mask, self.look_up(items, window)) + self.positions[: masked.shape[1]]
         hidden = self.transformer(self.dropout(x), (window.items != PAD)[:, None, None])
-        return Imitation(self.head(hidden[masked]), window.items[masked])
+        return PredictionTask(self.head(hidden[masked]), window.items[masked])
 
     def _read(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         """State after the first `lengths[n]` items of each row: [N, L, d], [N] -> [N, d]."""

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
-from ecoc.encoders.base import Encoder, EncoderConfig, Imitation, at
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
+from ecoc.encoders.base import Encoder, EncoderConfig, PredictionTask, at
 from ecoc.encoders.hypergraph import Hypergraph, incidence, overlap
 
 _CELLS = 1 << 18
@@ -51,7 +51,7 @@ class DHCN(Encoder):
         nn.init.uniform_(self.positions, -(config.dim**-0.5), config.dim**-0.5)
         nn.init.uniform_(self.score, 0, config.dim**-0.5)  # negative weights would point away from the items, for good
 
-    def learn(self, sessions: Sessions) -> None:
+    def fit_statistics(self, sessions: TrainSequences) -> None:
         self.members, self.offsets = (part.to(self.members.device) for part in incidence(sessions))
 
     def items(self, table: Tensor) -> Tensor:
@@ -74,12 +74,12 @@ class DHCN(Encoder):
         weights = torch.sigmoid(mixed @ self.key.weight.T + mean[:, None]) @ self.score * (back >= 0)  # [B, L]
         return (weights[:, None] @ embedded).squeeze(1)
 
-    def imitate(self, items: Tensor, batch: Batch) -> Imitation:
+    def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
         history, wanted = batch.history, batch.target != PAD
         embedded = self.embed(items, history)
         states = self(embedded, history)
         extra = {} if self.ssl == 0 else {"ssl": self.ssl * self._contrast(states, embedded, history)}
-        return Imitation(states[wanted], batch.target[wanted], extra, states)
+        return PredictionTask(states[wanted], batch.target[wanted], extra, states)
 
     def _asked(self, mean: Tensor) -> Tensor:
         """W2 mean + c."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
-from ecoc.batch import PAD, Sessions
+from ecoc.batch import PAD, TrainSequences
 
 _DENSE_ITEMS = 8192
 """Most rows of a dense operator, which then takes 256 MB."""
@@ -20,7 +20,7 @@ _DENSE_COLUMNS = 1 << 24
 """Most floats a session-by-item matrix takes while the dense operator is made."""
 
 
-def incidence(sessions: Sessions) -> tuple[Tensor, Tensor]:
+def incidence(sessions: TrainSequences) -> tuple[Tensor, Tensor]:
     """Distinct items of each session, one session after the other, and where each begins; int32, [nnz] and [S + 1]."""
     count, width = len(sessions.offsets) - 1, int(sessions.items.max(initial=0)) + 1
     owner = np.repeat(np.arange(count), np.diff(sessions.offsets))

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ecoc.batch import PAD, Batch, Dims, History
-from ecoc.encoders.base import Encoder, Imitation
+from ecoc.encoders.base import Encoder, PredictionTask
 from ecoc.encoders.transformer import AttentionConfig, Transformer
 
 UNKNOWN = 0
@@ -44,11 +44,11 @@ class SSEPT(Encoder):
     def last(self, embedded: Tensor, history: History) -> Tensor:
         return self.transformer.last(self._join(embedded, history), history.lengths - 1)[..., : self.dim]
 
-    def imitate(self, items: Tensor, batch: Batch) -> Imitation:
+    def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
         if not self.training:
-            return super().imitate(items, batch)
+            return super().prediction_task(items, batch)
         # what was asked is about other users and items than the batch's, so its states are no states of the batch
-        return replace(super().imitate(items, self._sample_shared(batch)), everywhere=None)
+        return replace(super().prediction_task(items, self._sample_shared(batch)), all_states=None)
 
     def _join(self, embedded: Tensor, history: History) -> Tensor:
         users = history.users

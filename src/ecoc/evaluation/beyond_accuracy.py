@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ecoc.batch import PAD, Sessions
+from ecoc.batch import PAD, TrainSequences
 
 Ints = NDArray[np.int64]
 _LISTS, _SESSIONS = 200, 5000  # looked at for diversity
@@ -23,7 +23,7 @@ def popularity_lift(lists: Ints, histories: Ints, share: NDArray[np.float32]) ->
     return float(share[lists[lists != PAD]].mean(dtype=np.float64) / own - 1)
 
 
-def diversity(lists: Ints, sessions: Sessions, items: int, seed: int = 0) -> float:
+def diversity(lists: Ints, sessions: TrainSequences, items: int, seed: int = 0) -> float:
     """Mean over pairs of a list of 1 - Jaccard overlap of the training sequences that hold the two items.
 
     The log measures it, not a model's own vectors, so all methods are measured alike.

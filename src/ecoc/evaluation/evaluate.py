@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoc.data.loader import dims_of, histories, open_cases, open_sessions
+from ecoc.data.loader import dims_of, histories, open_cases, open_train_sequences
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation import beyond_accuracy as beyond
@@ -23,7 +23,7 @@ from ecoc.methods import METHODS
 from ecoc.methods.build import build_method
 from ecoc.model import Model, load
 from ecoc.policies.base import Policy, RankBy
-from ecoc.progress import Watcher, unwatched
+from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import EVALUATIONS
 from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Judged:
+class RankingResult:
     """One policy's results."""
 
     name: str
@@ -72,7 +72,7 @@ class Judged:
         return means(self.ranks if chosen is None else self.ranks[chosen])
 
 
-class Bench:
+class RankingEvaluator:
     """A dataset's cases under some options, to judge any number of policies on."""
 
     def __init__(self, data: Dataset, options: Options) -> None:
@@ -83,9 +83,9 @@ class Bench:
         if not len(self.cases):
             raise InputError(f"{data.path}: the {options.split} split has no case to judge; prepare with another split")
         self.users = data.users[self.cases.sequence]
-        self.sessions = open_sessions(data)
+        self.sessions = open_train_sequences(data)
 
-    def judge(self, name: str, policy: Policy, watch: Watcher = unwatched) -> Judged:
+    def judge(self, name: str, policy: Policy, watch: ProgressCallback = no_progress) -> RankingResult:
         """Rank every case; look at the lists of a sample of them."""
         started = time.perf_counter()
         total = len(self.cases)
@@ -96,7 +96,7 @@ class Bench:
             exclude_seen=self.options.exclude_seen,
             watch=lambda done: watch(f"rank {name}", done, total),
         )
-        return Judged(name, ranks, self._beyond(policy), time.perf_counter() - started)
+        return RankingResult(name, ranks, self._beyond(policy), time.perf_counter() - started)
 
     def _beyond(self, policy: Policy) -> dict[str, float]:
         chosen = np.random.default_rng(0).permutation(len(self.cases))[:_LISTED]
@@ -110,13 +110,13 @@ class Bench:
             f"diversity@{_LIST}": beyond.diversity(lists, self.sessions, policy.items),
         }
 
-    def untrained(self, length: int, watch: Watcher = unwatched) -> list[Judged]:
+    def untrained(self, length: int, watch: ProgressCallback = no_progress) -> list[RankingResult]:
         """The methods that need no training, on the same cases."""
         found = []
         for name in UNTRAINED:
             config = RunConfig.build({"method": {"name": name}, "encoder": {"length": length}})
             method = build_method(config, dims_of(self.data))
-            method.learn(self.sessions)
+            method.fit_statistics(self.sessions)
             found.append(self.judge(name, method.policy, watch))
         return found
 
@@ -133,7 +133,7 @@ def evaluate(  # noqa: PLR0913 - one parameter a choice
     w: float | None = None,
     m: int | None = None,
     seed: int = 0,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """Rank every test target of a run among all items: HR, MRR, NDCG at 5, 10 and 20, with 95 % intervals over users.
 
@@ -141,11 +141,11 @@ def evaluate(  # noqa: PLR0913 - one parameter a choice
     leaves them in); `untrained` adds rows for popular, recent and markov; `rank_by`, `w` and `m` say how a policy with
     a critic acts. Ranks are kept in the run for `compare`.
     """
-    opened = (model if isinstance(model, Model) else load(model)).by(rank_by, w=w, m=m)
+    opened = (model if isinstance(model, Model) else load(model)).ranked_by(rank_by, w=w, m=m)
     dataset = data_of(opened, data)
     options = Options(split, max_cases, exclude_seen, opened.config.train.min_history, seed)
-    watch = progress or unwatched
-    bench = Bench(dataset, options)
+    watch = progress or no_progress
+    bench = RankingEvaluator(dataset, options)
     judged = bench.judge(opened.name, opened.policy, watch)
     _save(opened, bench, judged)
     others = bench.untrained(opened.policy.length, watch) if untrained else []
@@ -160,7 +160,7 @@ def evaluate(  # noqa: PLR0913 - one parameter a choice
         "users": len(np.unique(bench.users)),
         "items": opened.policy.items,
         "exclude_seen": exclude_seen,
-        "acting": opened.policy.acting,
+        "acting": opened.policy.ranking_mode,
         "metrics": judged.means(),
         "intervals": {name: [float(low), float(high)] for name, (low, high) in zip(NAMES, intervals, strict=True)},
         **judged.lists,
@@ -194,7 +194,7 @@ def compare(  # noqa: PLR0913 - one parameter a choice
     w: float | None = None,
     m: int | None = None,
     seed: int = 0,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """Judge runs on the same cases: paired differences with 95 % intervals and p-values, bootstrapped over users.
 
@@ -204,13 +204,13 @@ def compare(  # noqa: PLR0913 - one parameter a choice
     _check_names(names)
     models = open_models(runs, rank_by, w=w, m=m)
     dataset = data_of(models[0], data)
-    watch = progress or unwatched
+    watch = progress or no_progress
     for model in models:
         same_data(model, dataset)
     history = models[0].config.train.min_history
     if any(model.config.train.min_history != history for model in models):
         raise InputError("the runs differ in train.min_history, so they have no common test cases; train them alike")
-    bench = Bench(dataset, Options(split, max_cases, exclude_seen, history, seed))
+    bench = RankingEvaluator(dataset, Options(split, max_cases, exclude_seen, history, seed))
     judged = [
         _kept(model, bench) or _save(model, bench, bench.judge(model.name, model.policy, watch)) for model in models
     ]
@@ -224,14 +224,21 @@ def compare(  # noqa: PLR0913 - one parameter a choice
         "cases": len(bench.cases),
         "users": len(np.unique(bench.users)),
         "runs": [
-            {"name": name, "acting": model.policy.acting if model else "policy", "metrics": one.means(), **one.lists}
+            {
+                "name": name,
+                "acting": model.policy.ranking_mode if model else "policy",
+                "metrics": one.means(),
+                **one.lists,
+            }
             for (name, one), model in zip_longest(named.items(), models)
         ],
         "pairs": pairs,
     }
 
 
-def _pairs(named: Mapping[str, Judged], runs: int, bench: Bench, names: Sequence[str]) -> list[dict[str, Any]]:
+def _pairs(
+    named: Mapping[str, RankingResult], runs: int, bench: RankingEvaluator, names: Sequence[str]
+) -> list[dict[str, Any]]:
     """Each of the first `runs` with all after it, on every metric and on the same resamples of users."""
     rows = [NAMES.index(name) for name in names]
     values = {name: np.stack(list(metrics(one.ranks).values()))[rows] for name, one in named.items()}
@@ -263,9 +270,9 @@ def _check_names(names: Sequence[str]) -> None:
             raise InputError(f"unknown metric '{name}'; there is: {', '.join(NAMES)}")
 
 
-def _named(judged: Sequence[Judged]) -> dict[str, Judged]:
+def _named(judged: Sequence[RankingResult]) -> dict[str, RankingResult]:
     """By name; a name that comes again is numbered."""
-    result: dict[str, Judged] = {}
+    result: dict[str, RankingResult] = {}
     for one in judged:
         name, number = one.name, 2
         while name in result:
@@ -274,7 +281,7 @@ def _named(judged: Sequence[Judged]) -> dict[str, Judged]:
     return result
 
 
-def _part(judged: Judged, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+def _part(judged: RankingResult, chosen: NDArray[np.bool_]) -> dict[str, Any]:
     """Metrics of some of the cases; none if there are none."""
     return {"cases": int(chosen.sum()), "metrics": judged.means(chosen) if chosen.any() else None}
 
@@ -287,8 +294,8 @@ def open_models(
         raise InputError("no run given; name at least one")
     models = [run if isinstance(run, Model) else load(run) for run in runs]
     if not any(model.policy.has_critic for model in models):
-        models[0].by(rank_by, w=w, m=m)  # says so if that makes no sense
-    return [model.by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
+        models[0].ranked_by(rank_by, w=w, m=m)  # says so if that makes no sense
+    return [model.ranked_by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in models]
 
 
 def data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset:
@@ -308,7 +315,7 @@ def same_data(model: Model, data: Dataset) -> None:
         raise InputError(f"{model.name}: was trained on other data than {data.path}; judge it on its own dataset")
 
 
-def _save(model: Model, bench: Bench, judged: Judged) -> Judged:
+def _save(model: Model, bench: RankingEvaluator, judged: RankingResult) -> RankingResult:
     """Keep the ranks in the run, for paired tests."""
     folder = model.run.path / EVALUATIONS
     folder.mkdir(exist_ok=True)
@@ -328,13 +335,13 @@ def _save(model: Model, bench: Bench, judged: Judged) -> Judged:
     return judged
 
 
-def _file(model: Model, bench: Bench) -> str:
+def _file(model: Model, bench: RankingEvaluator) -> str:
     """Name of the files that keep how a model did."""
-    acting = model.policy.acting
+    acting = model.policy.ranking_mode
     return bench.options.name if acting == "policy" else f"{bench.options.name}-{acting}"
 
 
-def _kept(model: Model, bench: Bench) -> Judged | None:
+def _kept(model: Model, bench: RankingEvaluator) -> RankingResult | None:
     """What an earlier evaluation kept, if it is of these weights and these cases."""
     folder = model.run.path / EVALUATIONS
     if not (folder / f"{_file(model, bench)}.json").is_file():
@@ -347,6 +354,6 @@ def _kept(model: Model, bench: Bench) -> Judged | None:
         if not same or not np.array_equal(found.tensors["event"].numpy(), bench.cases.event):
             return None
         lists = {str(name): float(value) for name, value in dict(state["lists"]).items()}
-        return Judged(model.name, ranks, lists, float(state["seconds"]))
+        return RankingResult(model.name, ranks, lists, float(state["seconds"]))
     except (ArtifactError, KeyError, TypeError, ValueError):
         return None

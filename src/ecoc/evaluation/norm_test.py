@@ -29,7 +29,7 @@ from ecoc.evaluation.ranks import queries
 from ecoc.model import Model, load
 from ecoc.policies import ranking
 from ecoc.policies.base import ROUNDING, Head, InnerProductPolicy
-from ecoc.progress import Watcher, unwatched
+from ecoc.progress import ProgressCallback, no_progress
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,7 +48,9 @@ def fisher(correlations: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     return found, is_clipped
 
 
-def differences(table: Table, directions: Tensor, watch: Watcher, stage: str) -> tuple[Floats, NDArray[np.bool_]]:
+def differences(
+    table: Table, directions: Tensor, watch: ProgressCallback, stage: str
+) -> tuple[Floats, NDArray[np.bool_]]:
     """D of each query and which were clipped; no number where p is zero or a correlation undefined. [n] both."""
     threads = torch.get_num_threads()
     rows = max(1, _CELLS // len(table))
@@ -107,7 +109,7 @@ def normtest(
     repeats: int = 20,
     max_items: int = 0,
     seed: int = 0,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """The paper's test of normalised representations, beside the same test of random item vectors.
 
@@ -122,7 +124,7 @@ def normtest(
             f"samples {samples}, repeats {repeats}, max_items {max_items}, seed {seed}: expected at least 2 samples,"
             " 1 repeat, 2 items (0: all) and no negative seed"
         )
-    watch = progress or unwatched
+    watch = progress or no_progress
     models = [run if isinstance(run, Model) else load(run) for run in runs]
     tests = [_Test(model, data_of(model, data)) for model in models]
     rows, controls = [], []
@@ -148,7 +150,7 @@ class _Test:
 
     def __init__(self, model: Model, data: Dataset) -> None:
         self.model, self.data = model, data
-        policy = (model.by("policy") if model.policy.has_critic else model).policy
+        policy = (model.ranked_by("policy") if model.policy.has_critic else model).policy
         if policy.vectors() is None or not isinstance(policy, InnerProductPolicy):
             raise InputError(
                 f"{model.name}: method {model.config.method_name} does not score by products with item vectors,"
@@ -156,7 +158,7 @@ class _Test:
             )
         self.policy: InnerProductPolicy = policy
         with torch.inference_mode():
-            vectors = policy.catalogue().float()
+            vectors = policy.item_matrix().float()
         has_bias = isinstance(getattr(policy, "head", None), Head)
         self.vectors = vectors[:, :-1] if has_bias else vectors  # [V, d], PAD's first
         self.items = len(vectors) - 1
@@ -165,7 +167,7 @@ class _Test:
         if not len(self.cases):
             raise InputError(f"{data.path}: the test split has no case to test on; prepare with another split")
 
-    def run(self, picks: Ints, max_items: int, seed: int, watch: Watcher) -> tuple[dict[str, Any], list[Any]]:
+    def run(self, picks: Ints, max_items: int, seed: int, watch: ProgressCallback) -> tuple[dict[str, Any], list[Any]]:
         """The row of a model and those of its controls, which see the samples of the first repeat."""
         name = self.model.name
         distinct, place = np.unique(picks, return_inverse=True)
@@ -199,11 +201,11 @@ class _Test:
         yield "trained", Table(torch.nn.functional.normalize(noise, dim=1) * torch.from_numpy(table.norms)[:, None])
         yield "untrained", Table(noise)
 
-    def _directions(self, cases: Cases, watch: Watcher) -> Tensor:
+    def _directions(self, cases: Cases, watch: ProgressCallback) -> Tensor:
         """Direction p / |p| of each case, no number where p is zero or not finite, [cases, d]."""
         result, done = torch.empty(len(cases), self.vectors.shape[1]), 0
         for rows, query, _ in queries(self.policy, self.data, cases, False):
-            p = self.policy.aimed(query)[:, : result.shape[1]].double()
+            p = self.policy.query_vector(query)[:, : result.shape[1]].double()
             direction = p / p.norm(dim=1, keepdim=True)
             result[torch.from_numpy(rows)] = direction.masked_fill_(~direction.isfinite(), torch.nan).float()
             done += len(rows)

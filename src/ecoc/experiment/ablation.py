@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ecoc.experiment.context import TRUTH_USERS, Context, Experiment
 from ecoc.experiment.jobs import Cell as Work
-from ecoc.experiment.jobs import Found
+from ecoc.experiment.jobs import JobResult
 from ecoc.experiment.tables import (
     NOT_REINFORCEMENT,
     Row,
@@ -50,7 +50,7 @@ def cells(context: Context) -> list[Work]:
     return found
 
 
-def section(context: Context, results: Mapping[str, Found]) -> Section:
+def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     """One table, and a figure a measure."""
     encoders = context.encoders(ENCODERS)
     rows = rows_of(context, results, ABLATED, encoders)

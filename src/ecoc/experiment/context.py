@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
-from ecoc.evaluation.evaluate import Bench, Judged, Options
+from ecoc.evaluation.evaluate import Options, RankingEvaluator, RankingResult
 from ecoc.evaluation.metrics import KS
 from ecoc.evaluation.ranks import is_seen
-from ecoc.experiment.cost import Pace, measure
-from ecoc.experiment.jobs import Arrays, Cell, Found, Store
+from ecoc.experiment.cost import StepCost, measure
+from ecoc.experiment.jobs import Arrays, Cell, JobResult, Store
 from ecoc.experiment.plan import Plan
 from ecoc.experiment.variants import VALIDATIONS, Variant, settings
 from ecoc.methods import METHODS
 from ecoc.model import Model, load
-from ecoc.ope.simulate import made_up
+from ecoc.ope.simulate import synthetic_negatives
 from ecoc.ope.truth import open_market, true_reward
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 from ecoc.report.document import Section
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import RESULT
@@ -39,7 +39,7 @@ _TRUTH_DECISIONS = 20
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What a call asks for; a plan is kept for it."""
 
     experiment: str
@@ -80,11 +80,11 @@ class Context:
     data: Dataset
     out: Path
     store: Store
-    asked: Asked
+    asked: Request
     plan: Plan
     threads: int = 1
     title: str = ""  # what tables call the data
-    paces: dict[tuple[str, str], Pace] = field(default_factory=dict)
+    paces: dict[tuple[str, str], StepCost] = field(default_factory=dict)
 
     @property
     def seeds(self) -> range:
@@ -96,9 +96,9 @@ class Context:
         return self.asked.encoders or usual
 
     @cached_property
-    def bench(self) -> Bench:
+    def bench(self) -> RankingEvaluator:
         """The test cases everyone is judged on."""
-        return Bench(self.data, self.options)
+        return RankingEvaluator(self.data, self.options)
 
     @property
     def options(self) -> Options:
@@ -121,9 +121,9 @@ class Context:
         return is_seen(self.data, self.bench.cases)
 
     @cached_property
-    def made_up(self) -> int:
+    def synthetic_negatives(self) -> int:
         """How many refusals simulators of the data make up for each event."""
-        return made_up(self.data)
+        return synthetic_negatives(self.data)
 
     @cached_property
     def market(self) -> Market | None:
@@ -149,7 +149,7 @@ class Context:
         """Where a run is."""
         return self.out / RUNS / spec.name
 
-    def model(self, spec: RunSpec, watch: Watcher) -> Model:
+    def model(self, spec: RunSpec, watch: ProgressCallback) -> Model:
         """The model of a run, trained now if it is not yet; a damaged run is trained again."""
         try:
             return self._model(spec, watch)
@@ -157,7 +157,7 @@ class Context:
             shutil.rmtree(self.folder(spec))
             return self._model(spec, watch)
 
-    def _model(self, spec: RunSpec, watch: Watcher) -> Model:
+    def _model(self, spec: RunSpec, watch: ProgressCallback) -> Model:
         path = self.folder(spec)
         probe = Cell(spec.name, _no_work, lambda: {"config": self.depends(spec)["config"]})
         mark, wanted = path.with_name(f"{path.name}.json"), json_bytes({"fingerprint": self.store.fingerprint(probe)})
@@ -171,11 +171,11 @@ class Context:
         train(self.data, path, config=spec.config.values(), resume=path.exists(), progress=watch)
         return load(path)
 
-    def views(self, spec: RunSpec, watch: Watcher) -> dict[str, Model]:
+    def views(self, spec: RunSpec, watch: ProgressCallback) -> dict[str, Model]:
         """The model of a run in each of the ways it is judged."""
         model = self.model(spec, watch)
         return {
-            title: model if how is None or not model.policy.has_critic else model.by(how)
+            title: model if how is None or not model.policy.has_critic else model.ranked_by(how)
             for title, how in spec.variant.views.items()
         }
 
@@ -226,7 +226,7 @@ class Context:
         """The methods that need no training."""
         length = self.config(_PROBE, "sasrec", self.asked.seed).encoder.length
 
-        def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+        def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
             found = self.bench.untrained(length, watch)
             return {"views": {one.name: self._facts(one) for one in found}}, self._ranks(
                 {one.name: one for one in found}
@@ -248,7 +248,7 @@ class Context:
             key: value for key, value in values["train"].items() if key not in ("max_steps", "validate_every")
         }
 
-        def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+        def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
             return measure(self.data, config, watch).values(), {}
 
         return Cell(f"pace/{encoder}/{variant.name}", work, lambda: values, method=variant.name, encoder=encoder)
@@ -259,7 +259,7 @@ class Context:
         values["train"].pop("threads")
         return {"config": values, "views": dict(spec.variant.views)}
 
-    def _pace(self, variant: Variant, encoder: str) -> Pace | None:
+    def _pace(self, variant: Variant, encoder: str) -> StepCost | None:
         """To estimate by: its own, or the slowest there is."""
         slowest = max(self.paces.values(), key=lambda pace: pace.wall, default=None)
         return self.paces.get((variant.paced_as or variant.name, encoder), slowest)
@@ -276,7 +276,7 @@ class Context:
         trained = pace.start + spec.steps * pace.wall + ranked * pace.case
         return _FIXED_SECONDS + judged * pace.case + (0.0 if (self.folder(spec) / RESULT).is_file() else trained)
 
-    def _judged(self, spec: RunSpec, watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def _judged(self, spec: RunSpec, watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         models = self.views(spec, watch)
         judged = {title: self.bench.judge(title, model.policy, watch) for title, model in models.items()}
         result = next(iter(models.values())).run.result()
@@ -284,7 +284,7 @@ class Context:
         facts = {key: result.get(key) for key in kept}
         return facts | {"views": {title: self._facts(one) for title, one in judged.items()}}, self._ranks(judged)
 
-    def _facts(self, judged: Judged) -> dict[str, Any]:
+    def _facts(self, judged: RankingResult) -> dict[str, Any]:
         parts = {"seen": self.seen, "new": ~self.seen}
         return {
             "metrics": judged.means(),
@@ -292,11 +292,11 @@ class Context:
             **judged.lists,
         }
 
-    def _ranks(self, judged: Mapping[str, Judged]) -> Arrays:
+    def _ranks(self, judged: Mapping[str, RankingResult]) -> Arrays:
         beyond = max(self.data.counts.items, *KS) + 1.0  # infinite: a miss too
         return {title: np.minimum(one.ranks, beyond) for title, one in judged.items()}
 
-    def _earned(self, spec: RunSpec, watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def _earned(self, spec: RunSpec, watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         facts: dict[str, Any] = {}
         arrays: dict[str, NDArray[Any]] = {}
         for title, model in self.views(spec, watch).items():
@@ -315,7 +315,7 @@ class Context:
 _PROBE = Variant("probe", next(name for name in METHODS if METHODS[name].is_trained))
 
 
-def _no_work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+def _no_work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
     return {}, {}
 
 
@@ -326,5 +326,5 @@ class Experiment:
     name: str
     title: str
     cells: Callable[[Context], list[Cell]]
-    section: Callable[[Context, Mapping[str, Found]], Section]
+    section: Callable[[Context, Mapping[str, JobResult]], Section]
     needs_world: bool = False

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Dims, History, Sessions
-from ecoc.data.loader import dims_of, open_cases, open_sessions
-from ecoc.data.rewards import open_worth
+from ecoc.batch import Batch, Dims, History, TrainSequences
+from ecoc.data.loader import dims_of, open_cases, open_train_sequences
+from ecoc.data.rewards import open_reward_scaler
 from ecoc.data.sequences import Dataset
 from ecoc.encoders import Encoder
 from ecoc.evaluation.ranks import rank_cases
 from ecoc.methods import Method
 from ecoc.methods.build import build_method
 from ecoc.methods.targets import Targets
-from ecoc.progress import Watcher, unwatched
+from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.config import RunConfig
 from ecoc.training.optimiser import Optimiser
 from ecoc.training.train import is_sparse, open_windows
@@ -30,7 +30,7 @@ _FEEDBACK, _LOGGED, _SESSION = 4, 200_000, 50  # of a made-up log
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepCost:
     """What a method costs on a dataset, one thread."""
 
     cpu: float  # processor seconds a training step
@@ -43,7 +43,7 @@ class Pace:
     case: float  # seconds to rank one case
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> "Pace":
+    def of(cls, facts: dict[str, Any]) -> "StepCost":
         """From what `values` gave."""
         return cls(**{part.name: facts[part.name] for part in fields(cls)})
 
@@ -65,14 +65,14 @@ class Steps:
         self.lagged: dict[str, Targets[Any]] = dict(method.lagged)
         if config.train.ema:
             self.lagged["ema"] = Targets(method.policy, config.train.ema)
-        tables = method.few_rows() if sparse else set()
+        tables = method.sparse_parameters() if sparse else set()
         if sparse:
             for module in method.modules():
                 if isinstance(module, Encoder):
                     module.sparse = True
             followed = [table for name, table in method.named_parameters() if name in tables]
             for name, copy in self.lagged.items():
-                if name == "ema" or method.freshens:
+                if name == "ema" or method.syncs_rows:
                     copy.follow_rows(followed)
         self.optimiser = Optimiser(
             method,
@@ -80,13 +80,13 @@ class Steps:
             decay=config.train.weight_decay,
             sparse=tables,
             decays=method.decays,
-            tower=method.tower,
+            clip_group=method.clip_group,
             before=self._freshen,
         )
 
     def _freshen(self, table: nn.Parameter, rows: Tensor) -> None:
         for copy in self.lagged.values():
-            copy.fresh(rows, table)
+            copy.sync_rows(rows, table)
 
     def __call__(self) -> int:
         """One step; returns the transitions learnt from."""
@@ -109,7 +109,7 @@ class Timed:
     targets: float
 
 
-def timed(steps: Steps, *, stretch_seconds: float = 0.2, watch: Watcher = unwatched) -> Timed:
+def timed(steps: Steps, *, stretch_seconds: float = 0.2, watch: ProgressCallback = no_progress) -> Timed:
     """Median of a few stretches after a warm-up; a method with phases is timed in each, weighed by their shares."""
     phases = steps.method.phases
     ends = [*(phase.start for phase in phases[1:]), 1.0]
@@ -128,7 +128,7 @@ def _row(timed: Timed) -> tuple[float, float, float]:
     return timed.cpu, timed.wall, timed.targets
 
 
-def _stretches(steps: Steps, seconds: float, watch: Watcher) -> Timed:
+def _stretches(steps: Steps, seconds: float, watch: ProgressCallback) -> Timed:
     steps()  # the first step allocates
     watch("time steps", 0, _STRETCHES)
     began = time.perf_counter()
@@ -145,20 +145,22 @@ def _stretches(steps: Steps, seconds: float, watch: Watcher) -> Timed:
     return Timed(cpu, wall, targets)
 
 
-def measure(data: Dataset, config: RunConfig, watch: Watcher = unwatched, *, stretch_seconds: float = 0.2) -> Pace:
+def measure(
+    data: Dataset, config: RunConfig, watch: ProgressCallback = no_progress, *, stretch_seconds: float = 0.2
+) -> StepCost:
     """Time a method on a dataset; nothing of it is kept."""
     began = time.perf_counter()
     train = config.train
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(train.seed)
         method = build_method(config, dims_of(data))
-        worth = open_worth(data, train.reward_scale, shuffle=train.shuffle_rewards, seed=train.seed)
-        method.learn(open_sessions(data, worth))
-        windows = open_windows(data, config, worth, returns=method.needs_returns)
+        reward_scaler = open_reward_scaler(data, train.reward_scale, shuffle=train.shuffle_rewards, seed=train.seed)
+        method.fit_statistics(open_train_sequences(data, reward_scaler))
+        windows = open_windows(data, config, reward_scaler, returns=method.needs_returns)
         steps = Steps(method, config, windows.__getitem__, sparse=is_sparse(config, method, data))
         start = time.perf_counter() - began
         found = timed(steps, stretch_seconds=stretch_seconds, watch=watch)
-        return Pace(
+        return StepCost(
             **asdict(found),
             epoch_steps=windows.steps,
             epoch_targets=windows.targets,
@@ -173,18 +175,18 @@ def _case_seconds(method: Method, data: Dataset, min_history: int) -> float:
         cases = open_cases(data, split, min_history=min_history, most=_CASES, seed=0)
         if len(cases):
             began = time.perf_counter()
-            rank_cases(method.policy.by("policy"), data, cases)
+            rank_cases(method.policy.ranked_by("policy"), data, cases)
             return (time.perf_counter() - began) / len(cases)
     return 0.0
 
 
-def made_up(config: RunConfig, items: int, windows: int, *, sparse: bool) -> Steps:
+def synthetic_negatives(config: RunConfig, items: int, windows: int, *, sparse: bool) -> Steps:
     """Steps on random events with a catalogue of any size: what a step costs does not depend on what the items are."""
     method = build_method(config, Dims(items, windows, _FEEDBACK))
     random, length = np.random.default_rng(0), config.encoder.length
     logged = random.integers(1, items + 1, _LOGGED)
     offsets = np.arange(0, len(logged) + 1, _SESSION)
-    method.learn(Sessions(logged, offsets, np.ones(len(logged), np.float32)))
+    method.fit_statistics(TrainSequences(logged, offsets, np.ones(len(logged), np.float32)))
 
     def batch(number: int) -> Batch:
         events = torch.randint(1, items + 1, (windows, length + 1))
@@ -195,4 +197,4 @@ def made_up(config: RunConfig, items: int, windows: int, *, sparse: bool) -> Ste
         returns = rewards.flip(1).cumsum(1).flip(1) if method.needs_returns else None
         return Batch(history, events[:, 1:], rewards, torch.zeros(windows, length), places, returns)
 
-    return Steps(method, config, batch, sparse=sparse and bool(method.few_rows()))
+    return Steps(method, config, batch, sparse=sparse and bool(method.sparse_parameters()))

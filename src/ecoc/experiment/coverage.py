@@ -14,10 +14,10 @@ from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.variants import BASE, ECOC, VARIANTS
 from ecoc.model import Model
 from ecoc.ope.fitting import Episodes
-from ecoc.ope.logged import Logged, Witness, best_items
+from ecoc.ope.logged import DecisionScorer, LoggedDecisions, best_items
 from ecoc.ope.simulator import SimulatorConfig, fit_members
 from ecoc.ope.truth import acting, mixed, sample_log
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 from ecoc.report.document import Cell, Column, Number, Table
 from ecoc.world import evaluate
 from ecoc.world.market import FEEDBACK
@@ -36,7 +36,7 @@ def encoder_of(context: Context) -> str:
 def coverage_cell(context: Context, depends: Mapping[str, Any], number: int) -> Work:
     """One fresh log: the intervals of sessions in which a share of the decisions is a policy's."""
 
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         watch("a fresh log", number, REPEATS)
         return {"rows": _repeat(context, number, watch)}, {}
 
@@ -56,7 +56,7 @@ def coverage_cell(context: Context, depends: Mapping[str, Any], number: int) -> 
 def mixed_truth_cell(context: Context, depends: Mapping[str, Any]) -> Work:
     """What such sessions really earn."""
 
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         market, found = context.known_market, {}
         for number, (name, model) in enumerate(_models(context, watch).items()):
             watch("play in the world", number, 2)
@@ -76,15 +76,15 @@ def mixed_truth_cell(context: Context, depends: Mapping[str, Any]) -> Work:
     )
 
 
-def _models(context: Context, watch: Watcher) -> dict[str, Model]:
+def _models(context: Context, watch: ProgressCallback) -> dict[str, Model]:
     encoder, seed = encoder_of(context), context.seeds[0]
     return {
         BASE: context.model(context.run(VARIANTS[BASE], encoder, seed), watch),
-        "ecoc, w = 10": context.model(context.run(ECOC, encoder, seed), watch).by("blend", w=10.0),
+        "ecoc, w = 10": context.model(context.run(ECOC, encoder, seed), watch).ranked_by("blend", w=10.0),
     }
 
 
-def _repeat(context: Context, number: int, watch: Watcher) -> list[dict[str, Any]]:
+def _repeat(context: Context, number: int, watch: ProgressCallback) -> list[dict[str, Any]]:
     market, models = context.known_market, _models(context, watch)
     log = sample_log(market, _SESSIONS, seed=number)
     place = acting(models[BASE], market)
@@ -102,7 +102,7 @@ def _repeat(context: Context, number: int, watch: Watcher) -> list[dict[str, Any
     )
     logged = _logged(items, feedback, log.reward.astype(np.float64))
     known = log.chance[:, _WARM:].reshape(-1)
-    witness = Witness(simulator, logged)
+    witness = DecisionScorer(simulator, logged)
     rows = []
     for name, model in models.items():
         chosen = best_items(model.policy, logged, exclude_seen=True)
@@ -116,7 +116,7 @@ def _repeat(context: Context, number: int, watch: Watcher) -> list[dict[str, Any
     return rows
 
 
-def _logged(items: Any, feedback: Any, reward: Any) -> Logged:
+def _logged(items: Any, feedback: Any, reward: Any) -> LoggedDecisions:
     """Decisions of whole sessions of one length, after the warm-up."""
     count, steps = items.shape
     row, step = np.repeat(np.arange(count), steps - _WARM), np.tile(np.arange(steps - _WARM), count)
@@ -125,7 +125,7 @@ def _logged(items: Any, feedback: Any, reward: Any) -> Logged:
     history = History(
         torch.from_numpy(np.where(past, items[row], 0)), torch.from_numpy(np.where(past, feedback[row], 0))
     )
-    return Logged(history, history.items, items[row, end], reward[row, end], row, row, step)
+    return LoggedDecisions(history, history.items, items[row, end], reward[row, end], row, row, step)
 
 
 def coverage_table(repeats: Sequence[Mapping[str, Any]], truth: Mapping[str, float]) -> list[Table]:

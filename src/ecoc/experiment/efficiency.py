@@ -5,12 +5,12 @@ from typing import Any
 
 from ecoc.experiment import paper
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.jobs import Arrays, Found
+from ecoc.experiment.jobs import Arrays, JobResult
 from ecoc.experiment.jobs import Cell as Work
-from ecoc.experiment.measure import MOST_BYTES, MOST_SECONDS, apart
+from ecoc.experiment.measure import MOST_BYTES, MOST_SECONDS, run_in_subprocess
 from ecoc.experiment.tables import NO_ENCODER, caveats, said
 from ecoc.experiment.variants import VARIANTS, Variant, preset_of, variant_of
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
 
 ENCODERS = ("nextitnet", "sasrec", "srgnn")
@@ -43,8 +43,8 @@ def _cell(context: Context, variant: Variant, encoder: str) -> Work:
     train = values["train"]
     values["train"] = {key: train[key] for key in train if key not in ("max_steps", "validate_every")}
 
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
-        return apart({"data": str(context.data.path), "config": values}, watch), {}
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
+        return run_in_subprocess({"data": str(context.data.path), "config": values}, watch), {}
 
     pace = context.paces.get((variant.name, encoder))
     return Work(
@@ -73,10 +73,10 @@ def _grown(context: Context, name: str, items: int, before: Work | None, stage: 
     config = {"encoder": {"name": "sasrec"}, "method": {"name": VARIANTS[name].method}}
     order = {"items": items, "windows": _WINDOWS, "config": config}
 
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         smaller = context.store.load(before) if before is not None else None
         why = _too_much(smaller.facts, CATALOGUES[stage] / CATALOGUES[stage - 1]) if smaller is not None else ""
-        return ({"stopped": why} if why else apart(order, watch)), {}
+        return ({"stopped": why} if why else run_in_subprocess(order, watch)), {}
 
     growing = _DENSE_STEP if name in _DENSE else _SPARSE_STEP
     return Work(
@@ -103,7 +103,7 @@ def _too_much(smaller: Mapping[str, Any], times: float) -> str:
     return f"a step would take about {times * smaller['cpu']:.0f} s" if times * smaller["cpu"] > MOST_SECONDS else ""
 
 
-def section(context: Context, results: Mapping[str, Found]) -> Section:
+def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     """Costs on the dataset and by catalogue, with the paper's own beside."""
     figures = [
         _figure(results, context, "efficiency-growth", "Time of a training step", "ms a step", _milliseconds),
@@ -131,7 +131,7 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
     )
 
 
-def _findings(results: Mapping[str, Found]) -> list[str]:
+def _findings(results: Mapping[str, JobResult]) -> list[str]:
     """How a step grows with the catalogue."""
     told = []
     first = CATALOGUES[0]
@@ -156,7 +156,7 @@ def _published(context: Context) -> str:
     )
 
 
-def _costs(context: Context, results: Mapping[str, Found]) -> Table:
+def _costs(context: Context, results: Mapping[str, JobResult]) -> Table:
     columns = [
         Column(name="method"),
         Column(name="s/epoch", better="low", digits=2),
@@ -192,11 +192,11 @@ def _costs(context: Context, results: Mapping[str, Found]) -> Table:
     )
 
 
-def _epoch(found: Found) -> float | None:
+def _epoch(found: JobResult) -> float | None:
     return found.facts["cpu"] * found.facts["epoch_steps"] if "cpu" in found.facts else None
 
 
-def _cost_row(found: Found, bases: Sequence[float | None]) -> list[Cell]:
+def _cost_row(found: JobResult, bases: Sequence[float | None]) -> list[Cell]:
     facts, epoch = found.facts, _epoch(found)
     if epoch is None:
         return said(str(facts.get("stopped", "")) or found.message, 7)
@@ -211,12 +211,12 @@ def _cost_row(found: Found, bases: Sequence[float | None]) -> list[Cell]:
     ]
 
 
-def _idle(results: Mapping[str, Found], measured: Sequence[tuple[Variant, Work]]) -> float:
+def _idle(results: Mapping[str, JobResult], measured: Sequence[tuple[Variant, Work]]) -> float:
     found = [results[cell.name].facts.get("before_rss_bytes", 0) for _, cell in measured]
     return max(found, default=0) / 2**20
 
 
-def _growth(context: Context, results: Mapping[str, Found]) -> Table:
+def _growth(context: Context, results: Mapping[str, JobResult]) -> Table:
     shown = [items for items in CATALOGUES if context.plan.rank > 0 or items <= _NEEDED_ITEMS]
     columns = [Column(name="method")]
     columns += [Column(name=f"{items:,} items", digits=1, unit="ms") for items in shown]
@@ -237,7 +237,7 @@ def _growth(context: Context, results: Mapping[str, Found]) -> Table:
     )
 
 
-def _or_why(found: Found, value: Callable[[Mapping[str, Any]], float]) -> Cell:
+def _or_why(found: JobResult, value: Callable[[Mapping[str, Any]], float]) -> Cell:
     if "cpu" in found.facts:
         return Number(value=value(found.facts))
     return str(found.facts.get("stopped", "") or found.message)[:200]
@@ -252,7 +252,7 @@ def _megabytes(facts: Mapping[str, Any]) -> float:
 
 
 def _figure(
-    results: Mapping[str, Found], context: Context, name: str, title: str, label: str, value: Callable[..., float]
+    results: Mapping[str, JobResult], context: Context, name: str, title: str, label: str, value: Callable[..., float]
 ) -> Figure | None:
     series = []
     for method in GROWING:

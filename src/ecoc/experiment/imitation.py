@@ -7,7 +7,7 @@ from ecoc.evaluation.ranks import REPEATS
 from ecoc.experiment import paper
 from ecoc.experiment.context import Context, Experiment
 from ecoc.experiment.jobs import Cell as Work
-from ecoc.experiment.jobs import Found
+from ecoc.experiment.jobs import JobResult
 from ecoc.experiment.tables import (
     NOT_REINFORCEMENT,
     Difference,
@@ -37,7 +37,7 @@ def cells(context: Context) -> list[Work]:
     return [*context.run_cells(_variants(context), context.encoders(ENCODERS)), context.untrained_cell()]
 
 
-def section(context: Context, results: Mapping[str, Found]) -> Section:
+def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     """Three tables of ranking quality, one of parts and costs, and the paper's numbers where it has some."""
     encoders = context.encoders(ENCODERS)
     rows = rows_of(context, results, _variants(context), encoders)

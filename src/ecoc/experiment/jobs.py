@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from ecoc.errors import ArtifactError, EcocError
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 from ecoc.storage.atomic import json_bytes
 from ecoc.storage.checkpoint import load_checkpoint, remove_partial, save_checkpoint
 
@@ -35,7 +35,7 @@ class Cell:
     """One unit of work. `work` is told whom to tell how far it is; it returns facts and arrays."""
 
     name: str
-    work: Callable[[Watcher], tuple[dict[str, Any], Arrays]]
+    work: Callable[[ProgressCallback], tuple[dict[str, Any], Arrays]]
     depends: Callable[[], Mapping[str, Any]]  # asked when the cell comes up: it may look at what others found
     seconds: float = 0.0  # estimate
     stage: int = 0  # a cell that looks at what others found has a later one
@@ -47,7 +47,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Found:
+class JobResult:
     """What came of a cell."""
 
     status: Literal["done", "failed", "not run"]
@@ -68,7 +68,7 @@ class Store:
     def __init__(self, folder: Path, common: Mapping[str, Any]) -> None:
         self.folder, self._common = folder, dict(common)
 
-    def load(self, cell: Cell) -> Found | None:
+    def load(self, cell: Cell) -> JobResult | None:
         """What an earlier call found, if it still holds."""
         folder, name = self._place(cell)
         if not (folder / f"{name}.json").is_file():
@@ -79,11 +79,13 @@ class Store:
             if state.pop("checksum") != _digest(state) or state["fingerprint"] != self.fingerprint(cell):
                 return None
             arrays = {key: tensor.numpy() for key, tensor in kept.tensors.items()}
-            return Found(state["status"], dict(state["facts"]), arrays, float(state["seconds"]), str(state["message"]))
+            return JobResult(
+                state["status"], dict(state["facts"]), arrays, float(state["seconds"]), str(state["message"])
+            )
         except (ArtifactError, KeyError, TypeError, ValueError):
             return None
 
-    def save(self, cell: Cell, found: Found) -> Found:
+    def save(self, cell: Cell, found: JobResult) -> JobResult:
         """Keep what a cell found; returned as a later call will read it."""
         folder, name = self._place(cell)
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +140,7 @@ class Clock:
         """A clock of its own for a share of the budget."""
         return Clock(min(share * self._budget, self.left), self._now)
 
-    def watched(self, watch: Watcher) -> Watcher:
+    def watched(self, watch: ProgressCallback) -> ProgressCallback:
         """The same watcher; work that tells it something after the end is stopped."""
 
         def look(stage: str, done: float, total: float, /, note: str = "") -> None:
@@ -155,10 +157,14 @@ def in_order(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def run_cells(
-    cells: Iterable[Cell], store: Store, clock: Clock, watch: Watcher, tell: Callable[[Cell, Found, bool], None]
-) -> dict[str, Found]:
+    cells: Iterable[Cell],
+    store: Store,
+    clock: Clock,
+    watch: ProgressCallback,
+    tell: Callable[[Cell, JobResult, bool], None],
+) -> dict[str, JobResult]:
     """Compute what is not there yet. A cell that fails is recorded and does not stop the others."""
-    results: dict[str, Found] = {}
+    results: dict[str, JobResult] = {}
     for cell in in_order(cells):
         found = store.load(cell)
         is_new = found is None or not found.is_done
@@ -170,16 +176,16 @@ def run_cells(
     return results
 
 
-def _attempt(cell: Cell, store: Store, clock: Clock, watch: Watcher) -> Found:
+def _attempt(cell: Cell, store: Store, clock: Clock, watch: ProgressCallback) -> JobResult:
     if cell.seconds > clock.left or clock.left <= 0:
-        return Found("not run", message="not run: out of time")
+        return JobResult("not run", message="not run: out of time")
     started = clock.spent
     try:
         facts, arrays = cell.work(clock.watched(watch))
-        found = Found("done", facts, dict(arrays), clock.spent - started)
+        found = JobResult("done", facts, dict(arrays), clock.spent - started)
     except OutOfTimeError:
-        return Found("not run", message="not run: out of time")
+        return JobResult("not run", message="not run: out of time")
     except Exception as error:
         text = str(error) if isinstance(error, EcocError) else f"{type(error).__name__}: {error}"
-        found = Found("failed", seconds=clock.spent - started, message=" ".join(text.split())[:_LONGEST_MESSAGE])
+        found = JobResult("failed", seconds=clock.spent - started, message=" ".join(text.split())[:_LONGEST_MESSAGE])
     return store.save(cell, found)

@@ -17,9 +17,9 @@ import torch
 
 from ecoc.data.sequences import open_data
 from ecoc.errors import EcocError, ResourceError, is_out_of_memory
-from ecoc.experiment.cost import made_up, measure, timed
+from ecoc.experiment.cost import measure, synthetic_negatives, timed
 from ecoc.profiling import peak_rss
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 from ecoc.runs.config import RunConfig
 from ecoc.training.train import SPARSE_FROM
 
@@ -30,7 +30,7 @@ _LONGEST_ERROR = 300
 _POLL = 0.05
 
 
-def apart(order: dict[str, Any], watch: Watcher) -> dict[str, Any]:
+def run_in_subprocess(order: dict[str, Any], watch: ProgressCallback) -> dict[str, Any]:
     """Measure in a new process, which ends when nobody waits for it any more."""
     with TemporaryFile("w+") as orders, TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
         orders.write(json.dumps(order))
@@ -77,7 +77,7 @@ def _obeyed(order: dict[str, Any]) -> dict[str, Any]:
         return measure(open_data(order["data"]), config, stretch_seconds=_STRETCH).values()
     torch.manual_seed(0)
     items = int(order["items"])
-    steps = made_up(config, items, int(order["windows"]), sparse=items > SPARSE_FROM)
+    steps = synthetic_negatives(config, items, int(order["windows"]), sparse=items > SPARSE_FROM)
     began = time.perf_counter()
     steps()
     if time.perf_counter() - began > MOST_SECONDS:

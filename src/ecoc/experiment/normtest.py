@@ -5,11 +5,11 @@ from typing import Any
 
 from ecoc.encoders import ENCODERS
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.jobs import Arrays, Found
+from ecoc.experiment.jobs import Arrays, JobResult
 from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.tables import caveats, said
 from ecoc.experiment.variants import VARIANTS, preset_of
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 from ecoc.report.document import Column, Section, Table
 
 _START, _RANKED = 2.0, 3e-7  # seconds an encoder: to open it; an item and sample, controls included
@@ -26,7 +26,7 @@ def cells(context: Context) -> list[Work]:
         found = {name: context.store.load(cell) for name, cell in runs.items()}
         return {name: one.facts["weights_sha256"] for name, one in found.items() if one is not None and one.is_done}
 
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         from ecoc.evaluation.norm_test import normtest
 
         spec = [context.run(VARIANTS["supervised"], name, context.asked.seed) for name in finished()]
@@ -38,7 +38,7 @@ def cells(context: Context) -> list[Work]:
     return [*runs.values(), test]
 
 
-def section(context: Context, results: Mapping[str, Found]) -> Section:
+def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     """What the test says."""
     from ecoc.report.normtest import normtest_section
 

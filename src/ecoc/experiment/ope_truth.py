@@ -15,16 +15,16 @@ from scipy.stats import spearmanr
 
 from ecoc.experiment.context import Context, Experiment
 from ecoc.experiment.coverage import REPEATS, coverage_cell, coverage_table, encoder_of, mixed_truth_cell
-from ecoc.experiment.jobs import Arrays, Found
+from ecoc.experiment.jobs import Arrays, JobResult
 from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.reward import simulate_seconds
 from ecoc.experiment.tables import caveats
 from ecoc.experiment.variants import BASE, ECOC, VARIANTS, Variant
 from ecoc.model import Model
 from ecoc.ope.choose_weight import WEIGHTS, choose_w
-from ecoc.ope.simulate import LOGGED, Play, controls, simulate
+from ecoc.ope.simulate import LOGGED, RolloutConfig, controls, simulate
 from ecoc.ope.truth import acting, true_reward
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
 from ecoc.world import POLICIES, Evaluation, Observation, evaluate
 from ecoc.world.market import Ints
@@ -42,16 +42,16 @@ _TEST_ONLY = "roll-out, one simulator of the test split"
 _NAMES = {"snips": "SNIPS, one decision", "dr": "DR, one decision", "switch": "switch, one decision"}
 
 
-def models_of(context: Context, watch: Watcher) -> dict[str, Model]:
+def models_of(context: Context, watch: ProgressCallback) -> dict[str, Model]:
     """Policies of many kinds from a handful of runs."""
     encoder, seed = encoder_of(context), context.seeds[0]
     run = {variant.name: context.model(context.run(variant, encoder, seed), watch) for variant in _VARIANTS}
     found = {name: run[name] for name in ("supervised", BASE, "prl")}
-    found |= {f"ecoc, w = {w:g}": run["ecoc"].by("blend", w=w) for w in WEIGHTS if w}
-    found["ecoc, rerank 20"] = run["ecoc"].by("rerank", m=20)
-    found["ecoc, value alone"] = run["ecoc"].by("blend", w=1000.0)
-    found["γ = 0, w = 10"] = run[_MYOPIC.name].by("blend", w=10.0)
-    found["shuffled, w = 10"] = run[_SHUFFLED.name].by("blend", w=10.0)
+    found |= {f"ecoc, w = {w:g}": run["ecoc"].ranked_by("blend", w=w) for w in WEIGHTS if w}
+    found["ecoc, rerank 20"] = run["ecoc"].ranked_by("rerank", m=20)
+    found["ecoc, value alone"] = run["ecoc"].ranked_by("blend", w=1000.0)
+    found["γ = 0, w = 10"] = run[_MYOPIC.name].ranked_by("blend", w=10.0)
+    found["shuffled, w = 10"] = run[_SHUFFLED.name].ranked_by("blend", w=10.0)
     return {name: model.called(name) for name, model in found.items()}
 
 
@@ -79,7 +79,7 @@ def _depends(context: Context) -> dict[str, Any]:
 
 
 def _truth(context: Context) -> Work:
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         market, models = context.known_market, models_of(context, watch)
         found: dict[str, Evaluation] = {LOGGED: evaluate(market, POLICIES["logged"](market), _TRUTH_USERS)}
         found["random"] = evaluate(market, POLICIES["random"](market), _TRUTH_USERS)
@@ -115,14 +115,14 @@ def _ordered(score: NDArray[np.float32]) -> Policy:
     return choose
 
 
-def _settings(size: int, alone: bool) -> Play:
-    return Play(fit_on="test", members=1, most_events=size) if alone else Play(most_events=size)
+def _settings(size: int, alone: bool) -> RolloutConfig:
+    return RolloutConfig(fit_on="test", members=1, most_events=size) if alone else RolloutConfig(most_events=size)
 
 
 def _estimate(context: Context, size: int, *, alone: bool = False) -> Work:
     settings = _settings(size, alone)
 
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         models = list(models_of(context, watch).values())
         return simulate(models, context.data, settings=settings, cloned=False, progress=watch), {}
 
@@ -139,14 +139,14 @@ def _estimate(context: Context, size: int, *, alone: bool = False) -> Work:
 
 
 def _choice(context: Context) -> Work:
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         model = context.model(context.run(ECOC, encoder_of(context), context.seeds[0]), watch)
         return choose_w(model, context.data, save=False, progress=watch), {}
 
     return Work(
         f"choice/{encoder_of(context)}/{context.plan.steps}-steps",
         work,
-        lambda: {**_depends(context), "settings": asdict(Play())},
+        lambda: {**_depends(context), "settings": asdict(RolloutConfig())},
         seconds=simulate_seconds(context, 8),
         stage=1,
         method="choose-w",
@@ -154,7 +154,7 @@ def _choice(context: Context) -> Work:
     )
 
 
-def section(context: Context, results: Mapping[str, Found]) -> Section:
+def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     """Policies by truth and estimate; estimators by error and rank; the interval; the weight."""
     truth = _facts(results, _truth(context)).get("rewards", {})
     whole = _facts(results, _estimate(context, sizes(context)[-1]))
@@ -214,7 +214,7 @@ def _findings(truth: Mapping[str, Sequence[float]], whole: Mapping[str, Any]) ->
     ]
 
 
-def _facts(results: Mapping[str, Found], cell: Work) -> dict[str, Any]:
+def _facts(results: Mapping[str, JobResult], cell: Work) -> dict[str, Any]:
     """What a cell found; nothing if it was left out, failed or was not run."""
     found = results.get(cell.name)
     return found.facts if found is not None and found.is_done else {}

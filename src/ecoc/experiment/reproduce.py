@@ -15,12 +15,12 @@ from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.experiment import EXPERIMENTS
-from ecoc.experiment.context import Asked, Context, Experiment
-from ecoc.experiment.jobs import Cell, Clock, Found, Store
+from ecoc.experiment.context import Context, Experiment, Request
+from ecoc.experiment.jobs import Cell, Clock, JobResult, Store
 from ecoc.experiment.plan import PLANS, Plan, Plans, parse_budget
-from ecoc.experiment.runner import Desk, Say, cells_of
+from ecoc.experiment.runner import Runner, Say, cells_of
 from ecoc.experiment.variants import VARIANTS, preset_of, settings, variant_of
-from ecoc.progress import Watcher, unwatched
+from ecoc.progress import ProgressCallback, no_progress
 from ecoc.report.document import Document, Section, load_document, save_document
 from ecoc.report.made import made_with
 from ecoc.report.write import report
@@ -49,7 +49,7 @@ def reproduce(  # noqa: PLR0913 - one parameter a choice
     threads: int | None = None,
     command: str = "",
     say: Say = lambda text: None,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """Compute one of the paper's experiments, or `all`, on a dataset or a built-in world, into folder `out`.
 
@@ -60,7 +60,7 @@ def reproduce(  # noqa: PLR0913 - one parameter a choice
     planned and each cell as it ends.
     """
     chosen = _chosen(experiment)
-    asked = Asked(
+    asked = Request(
         experiment,
         _names(methods, lambda name: variant_of(name).name),
         _names(encoders, lambda name: ENCODERS[name] and name),
@@ -72,7 +72,7 @@ def reproduce(  # noqa: PLR0913 - one parameter a choice
         exclude_seen,
     )
     _check(asked)
-    desk, folder = Desk(Clock(asked.budget), progress or unwatched, say), Path(out)
+    desk, folder = Runner(Clock(asked.budget), progress or no_progress, say), Path(out)
     _begin(folder)
     with lock(folder.absolute()), _threads(threads or 1):
         Plans(folder).begin()
@@ -82,7 +82,7 @@ def reproduce(  # noqa: PLR0913 - one parameter a choice
         context = Context(dataset, folder, Store(folder, common), asked, wanted, threads or 1, _title(dataset, data))
         chosen = _possible(context, chosen)
         context = desk.planned(context, chosen, common)
-        facts, results, sections = _facts(context, command), dict[str, Found](), list[Section]()
+        facts, results, sections = _facts(context, command), dict[str, JobResult](), list[Section]()
         for one in chosen:
             found = desk.work(context, one)
             results |= found
@@ -125,7 +125,7 @@ def _names(given: Sequence[str] | None, known: Callable[[str], object]) -> tuple
     return tuple(dict.fromkeys(given))
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: Request) -> None:
     for name, value, least in (("seeds", asked.seeds, 1), ("steps", asked.steps, 1), ("max_cases", asked.max_cases, 0)):
         if value is not None and value < least:
             raise InputError(f"{name} {value}: at least {least} is needed")
@@ -154,7 +154,7 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _opened(data: Dataset | str | PathLike[str], folder: Path, seed: int, watch: Watcher) -> Dataset:
+def _opened(data: Dataset | str | PathLike[str], folder: Path, seed: int, watch: ProgressCallback) -> Dataset:
     """The dataset; a world is prepared in the folder, once."""
     if isinstance(data, Dataset):
         return data
@@ -231,7 +231,7 @@ def _rendered(folder: Path, say: Say) -> Path | None:
         return None
 
 
-def _rows(cell: Cell, found: Found) -> list[dict[str, Any]]:
+def _rows(cell: Cell, found: JobResult) -> list[dict[str, Any]]:
     """A cell as the contract has it, one row a way it was judged."""
     row: dict[str, Any] = {
         "name": cell.name,

@@ -5,14 +5,14 @@ from dataclasses import asdict
 from typing import Any
 
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.jobs import Arrays, Found
+from ecoc.experiment.jobs import Arrays, JobResult
 from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.tables import caveats, described, earned_by
 from ecoc.experiment.variants import BASE, ECOC, Variant, variant_of
 from ecoc.model import Model
 from ecoc.ope.choose_weight import choose_w
-from ecoc.ope.simulate import Play, simulate
-from ecoc.progress import Watcher
+from ecoc.ope.simulate import RolloutConfig, simulate
+from ecoc.progress import ProgressCallback
 from ecoc.report.choice import choice_figure
 from ecoc.report.document import Figure, Section, Table
 from ecoc.report.reward import CAVEATS, explained, reward_figures, reward_finding, reward_table
@@ -29,11 +29,13 @@ def variants(context: Context) -> list[Variant]:
 
 def simulate_seconds(context: Context, policies: int, members: int = 3) -> float:
     """Estimate of one call of simulate."""
-    events = min(context.data.counts.interactions, Play().most_events)
-    return 2.0 + events * (1 + context.made_up) * (members + 0.25) * _FIT_SECONDS + policies * _PLAY_SECONDS
+    events = min(context.data.counts.interactions, RolloutConfig().most_events)
+    return 2.0 + events * (1 + context.synthetic_negatives) * (members + 0.25) * _FIT_SECONDS + policies * _PLAY_SECONDS
 
 
-def models_of(context: Context, chosen: Sequence[Variant], encoder: str, seed: int, watch: Watcher) -> list[Model]:
+def models_of(
+    context: Context, chosen: Sequence[Variant], encoder: str, seed: int, watch: ProgressCallback
+) -> list[Model]:
     """Every view of every variant, under its title."""
     return [
         model.called(title)
@@ -62,9 +64,9 @@ def cells(context: Context) -> list[Work]:
 
 
 def _simulated(context: Context, chosen: Sequence[Variant], encoder: str, seed: int, *, rank: int) -> Work:
-    settings = Play(seed=seed)
+    settings = RolloutConfig(seed=seed)
 
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         models = models_of(context, chosen, encoder, seed, watch)
         return simulate(models, context.data, settings=settings, cloned=False, progress=watch), {}
 
@@ -82,9 +84,9 @@ def _simulated(context: Context, chosen: Sequence[Variant], encoder: str, seed: 
 
 
 def _weight(context: Context, encoder: str, seed: int) -> Work:
-    settings = Play(seed=seed)
+    settings = RolloutConfig(seed=seed)
 
-    def work(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         model = context.model(context.run(ECOC, encoder, seed), watch)
         return choose_w(model, context.data, settings=settings, save=False, progress=watch), {}
 
@@ -104,7 +106,7 @@ def _configs(context: Context, chosen: Sequence[Variant], encoder: str, seed: in
     return [context.depends(context.run(variant, encoder, seed)) for variant in chosen]
 
 
-def section(context: Context, results: Mapping[str, Found]) -> Section:
+def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     """A table and bars for each encoder, the choice of the weight."""
     chosen, tables, figures, text = variants(context), list[Table](), list[Figure](), [described(context)]
     findings = []

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.cost import Pace
-from ecoc.experiment.jobs import Cell, Clock, Found, in_order, run_cells
+from ecoc.experiment.cost import StepCost
+from ecoc.experiment.jobs import Cell, Clock, JobResult, in_order, run_cells
 from ecoc.experiment.plan import SHARE, Plan, Plans, fit, readable, trimmings
 from ecoc.experiment.variants import variant_of
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 
 Say = Callable[[str], None]
 _SHOWN = "ndcg@10"
@@ -16,11 +16,11 @@ _TIMING = 0.2  # of a budget may be spent on timing; what is not timed by then c
 
 
 @dataclass(frozen=True)
-class Desk:
+class Runner:
     """Where a call is worked on: its clock, who watches and who is told."""
 
     clock: Clock
-    watch: Watcher
+    watch: ProgressCallback
     say: Say
 
     def planned(self, context: Context, chosen: Sequence[Experiment], common: Mapping[str, str]) -> Context:
@@ -35,12 +35,12 @@ class Desk:
         self._announce(context, chosen)
         return context
 
-    def work(self, context: Context, experiment: Experiment) -> dict[str, Found]:
+    def work(self, context: Context, experiment: Experiment) -> dict[str, JobResult]:
         """The cells of one experiment."""
         cells = cells_of(context, [experiment])
         numbers = {cell.name: number for number, cell in enumerate(cells, 1)}
 
-        def tell(cell: Cell, found: Found, is_new: bool) -> None:
+        def tell(cell: Cell, found: JobResult, is_new: bool) -> None:
             if is_new:
                 self.say(f"[{numbers[cell.name]}/{len(cells)}] {cell.name}: {_outcome(found)}")
 
@@ -76,7 +76,7 @@ class Desk:
         results |= run_cells(others, context.store, self.clock.part(_TIMING), self.watch, _untold)
         for key, cell in cells.items():
             if results[cell.name].is_done:
-                context.paces[key] = Pace.of(results[cell.name].facts)
+                context.paces[key] = StepCost.of(results[cell.name].facts)
 
     def _announce(self, context: Context, chosen: Sequence[Experiment]) -> None:
         plan, cells = context.plan, cells_of(context, chosen)
@@ -100,11 +100,11 @@ def _is_done(context: Context, cell: Cell) -> bool:
     return found is not None and found.is_done
 
 
-def _untold(cell: Cell, found: Found, is_new: bool) -> None:
+def _untold(cell: Cell, found: JobResult, is_new: bool) -> None:
     """Nobody is told."""
 
 
-def _outcome(found: Found) -> str:
+def _outcome(found: JobResult) -> str:
     if not found.is_done:
         return found.message if found.status == "not run" else f"failed: {found.message}"
     views = found.facts.get("views", {})

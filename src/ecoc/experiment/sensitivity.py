@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ecoc.experiment.context import Context, Experiment
 from ecoc.experiment.jobs import Cell as Work
-from ecoc.experiment.jobs import Found
+from ecoc.experiment.jobs import JobResult
 from ecoc.experiment.tables import caveats, described, number, point, said
 from ecoc.experiment.variants import BASE, PAPER, VARIANTS, Variant
 from ecoc.report.document import Axis, Cell, Column, Figure, Number, Section, Series, Table
@@ -70,7 +70,7 @@ def cells(context: Context) -> list[Work]:
     ]
 
 
-def section(context: Context, results: Mapping[str, Found]) -> Section:
+def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     """One table, and a line figure a factor."""
     spots = [spot for spot in _spots(context) if spot.rank <= context.plan.rank]
     centre = context.config(PAPER, "sasrec", 0).method.model_dump()
@@ -85,14 +85,16 @@ def section(context: Context, results: Mapping[str, Found]) -> Section:
     )
 
 
-def _values(context: Context, results: Mapping[str, Found], variant: Variant, encoder: str, metric: str) -> list[float]:
+def _values(
+    context: Context, results: Mapping[str, JobResult], variant: Variant, encoder: str, metric: str
+) -> list[float]:
     """A metric of each finished seed."""
     found = (results[context.run_cell(variant, encoder, seed).name] for seed in context.seeds)
     (title,) = variant.views
     return [one.facts["views"][title]["metrics"][metric] for one in found if one.is_done]
 
 
-def _table(context: Context, results: Mapping[str, Found], spots: list[_Spot]) -> Table:
+def _table(context: Context, results: Mapping[str, JobResult], spots: list[_Spot]) -> Table:
     columns = [Column(name="value"), Column(name="encoder")]
     columns += [Column(name=name.upper(), better="high") for name in _METRICS]
     body: list[list[Cell]] = []
@@ -116,7 +118,7 @@ def _table(context: Context, results: Mapping[str, Found], spots: list[_Spot]) -
     )
 
 
-def _figure(context: Context, results: Mapping[str, Found], spots: list[_Spot], factor: Factor) -> Figure | None:
+def _figure(context: Context, results: Mapping[str, JobResult], spots: list[_Spot], factor: Factor) -> Figure | None:
     """HR@20 and NDCG@20 over a factor, the backbone dashed."""
     own = sorted((spot for spot in spots if spot.factor is factor), key=lambda one: one.value)
     series = []

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ecoc.evaluation.metrics import metrics
 from ecoc.evaluation.statistics import holm, paired
 from ecoc.experiment.context import Context
-from ecoc.experiment.jobs import Cell, Found
+from ecoc.experiment.jobs import Cell, JobResult
 from ecoc.experiment.variants import BASE, Variant
 from ecoc.report.document import Axis, Figure, Number, Point, Series
 from ecoc.report.document import Cell as Value
@@ -31,7 +31,7 @@ class Row:
     variant: str
     title: str
     group: str  # the encoder, or what stands in its place
-    cells: tuple[Found, ...]  # one a seed, finished ones only
+    cells: tuple[JobResult, ...]  # one a seed, finished ones only
     missing: str = ""  # why there is none
 
     def means(self, metric: str, part: str = "metrics") -> list[float]:
@@ -53,7 +53,7 @@ NO_ENCODER = "no encoder"
 
 
 def rows_of(
-    context: Context, results: Mapping[str, Found], variants: Iterable[Variant], encoders: Sequence[str]
+    context: Context, results: Mapping[str, JobResult], variants: Iterable[Variant], encoders: Sequence[str]
 ) -> list[Row]:
     """The rows of a table, by encoder; a row none of whose seeds is done says why."""
     rows = []
@@ -108,7 +108,7 @@ def differences(context: Context, rows: Sequence[Row], metric: str) -> dict[tupl
 
 
 def earned_by(
-    context: Context, results: Mapping[str, Found], variants: Iterable[Variant], encoders: Sequence[str]
+    context: Context, results: Mapping[str, JobResult], variants: Iterable[Variant], encoders: Sequence[str]
 ) -> dict[tuple[str, str], list[float]]:
     """True reward of each seed, by encoder and title; nothing where no truth is known."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -121,7 +121,7 @@ def earned_by(
     return found
 
 
-def caveats(context: Context, cells: Iterable[Cell], results: Mapping[str, Found], *more: str) -> list[str]:
+def caveats(context: Context, cells: Iterable[Cell], results: Mapping[str, JobResult], *more: str) -> list[str]:
     """What a reader must know: what was trimmed, failed or not run, and what holds of the numbers anyway."""
     said = list(context.plan.trimmed)
     found = {cell.name: results[cell.name] for cell in cells if cell.name in results}

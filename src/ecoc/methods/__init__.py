@@ -1,6 +1,6 @@
 """Methods: how a policy is learned. One file and one line here make a new one."""
 
-from ecoc.methods.base import Loss, Method, MethodConfig, Parts, Phase
+from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig, Phase
 from ecoc.methods.ecoc.method import ECoC
 from ecoc.methods.neural_lcb import NeuralLCB
 from ecoc.methods.prl import PRL
@@ -11,7 +11,7 @@ from ecoc.methods.supervised import Supervised
 from ecoc.methods.untrained import Markov, Popular, Recent
 from ecoc.registry import Registry
 
-__all__ = ["METHODS", "Loss", "Method", "MethodConfig", "Parts", "Phase"]
+__all__ = ["METHODS", "BuildContext", "Loss", "Method", "MethodConfig", "Phase"]
 
 METHODS: Registry[Method] = Registry(
     "method",

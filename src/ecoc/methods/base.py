@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from ecoc.batch import Batch, Dims, Sessions
+from ecoc.batch import Batch, Dims, TrainSequences
 from ecoc.config import Config
 from ecoc.encoders import Encoder, EncoderConfig
 from ecoc.methods.targets import Targets
@@ -25,11 +25,11 @@ class Loss:
 
     total: Tensor
     parts: dict[str, Tensor]
-    seen: dict[str, Tensor] = field(default_factory=dict)  # diagnostics; filled only while `Method.is_watched`
+    diagnostics: dict[str, Tensor] = field(default_factory=dict)  # filled only if `Method.collect_diagnostics`
 
 
 @dataclass(frozen=True)
-class Parts:
+class BuildContext:
     """What a method builds its networks from."""
 
     dims: Dims
@@ -56,30 +56,30 @@ class Method(nn.Module, ABC):
     needs_returns: ClassVar[bool] = False
     """Whether batches must say what followed a target in all."""
 
-    finishes: ClassVar[bool] = False
+    finalizes: ClassVar[bool] = False
     """Whether `finish` does anything."""
-    freshens: ClassVar[bool] = False
-    """Whether it calls `Targets.fresh` for the rows its lagged copies are about to read."""
+    syncs_rows: ClassVar[bool] = False
+    """Whether it calls `Targets.sync_rows` for the rows its lagged copies are about to read."""
 
     class Config(MethodConfig):
         """Settings of the method."""
 
     policy: Policy
 
-    def __init__(self, config: MethodConfig, parts: Parts) -> None:
+    def __init__(self, config: MethodConfig, parts: BuildContext) -> None:
         super().__init__()
         self.clock = Stopwatch()
         self.lagged: dict[str, Targets[Any]] = {}  # copies that follow their networks, step by step
         self.averaged: Targets[Policy] | None = None  # the one of them, if any, that is a policy to act with
         self.phases: tuple[Phase, ...] = (Phase(0.0),)
         self.phase = 0  # the one this step is in
-        self.is_watched = False  # whether this step's diagnostics will be read
+        self.collect_diagnostics = False  # whether this step's diagnostics will be read
 
-    def few_rows(self) -> set[str]:
+    def sparse_parameters(self) -> set[str]:
         """Names of the item tables of which a step reads and moves only some rows."""
         return set()
 
-    def tower(self, name: str) -> str:
+    def clip_group(self, name: str) -> str:
         """Which gradients are clipped together: parameters of one tower."""
         return ""
 
@@ -87,27 +87,27 @@ class Method(nn.Module, ABC):
         """Whether weight decay applies to a parameter."""
         return True
 
-    def learn(self, sessions: Sessions) -> None:
+    def fit_statistics(self, sessions: TrainSequences) -> None:
         """Take fixed statistics of the training sequences, before the first step: every encoder's, lagged ones too."""
         for network in (self, *(targets.copy for targets in self.lagged.values())):
             for module in network.modules():
                 if isinstance(module, Encoder):
-                    module.learn(sessions)
+                    module.fit_statistics(sessions)
 
     @abstractmethod
     def loss(self, batch: Batch) -> Loss:
         """What this step should lower."""
 
-    def settle(self, policy: Policy, batches: Iterable[Batch]) -> None:
+    def calibrate(self, policy: Policy, batches: Iterable[Batch]) -> None:
         """Take statistics that depend on the weights into a policy about to be judged; training data only."""
 
-    def finish(self, policy: Policy, batches: Iterable[Batch]) -> None:
-        """Like `settle`, once, for the policy a run ends with: what judging does not need."""
+    def finalize(self, policy: Policy, batches: Iterable[Batch]) -> None:
+        """Like `calibrate`, once, for the policy a run ends with: what judging does not need."""
 
-    def worries(self, seen: dict[str, float]) -> dict[str, str]:
+    def warnings(self, diagnostics: dict[str, float]) -> dict[str, str]:
         """What is wrong by the diagnostics, in words, by name."""
         return {}
 
-    def choices(self) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         """What was decided automatically, in words, to be printed."""
         return {}

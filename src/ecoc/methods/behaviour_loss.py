@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ecoc.batch import Sessions
+from ecoc.batch import TrainSequences
 from ecoc.encoders import Encoder
 from ecoc.losses.behaviour_cloning import all_items_loss, bpr_loss, softmax_loss
 from ecoc.losses.sampling import sample_pool
@@ -48,11 +48,11 @@ class BehaviourLoss(nn.Module):
         self.frequency: Tensor
         self.register_buffer("frequency", torch.zeros(items + 1), persistent=False)
 
-    def touches_few_rows(self, encoder: Encoder) -> bool:
+    def touches_sparse_rows(self, encoder: Encoder) -> bool:
         """Whether a step reads and moves only some rows of the item table."""
         return self.form != "full" and not encoder.transforms_items
 
-    def learn(self, sessions: Sessions) -> None:
+    def fit_statistics(self, sessions: TrainSequences) -> None:
         """Count how often each item is a target."""
         self.frequency = sessions.frequency(self.items)
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from ecoc.batch import Dims
 from ecoc.encoders import ENCODERS, EncoderConfig
-from ecoc.methods import METHODS, Method, MethodConfig, Parts
+from ecoc.methods import METHODS, BuildContext, Method, MethodConfig
 
 
 class MethodSettings(Protocol):
@@ -30,5 +30,5 @@ class MethodSettings(Protocol):
 def build_method(config: MethodSettings, dims: Dims) -> Method:
     """The method of a run with fresh weights."""
     kind = ENCODERS[config.encoder_name]
-    parts = Parts(dims, config.encoder, lambda **changes: kind(config.encoder.model_copy(update=changes), dims))
+    parts = BuildContext(dims, config.encoder, lambda **changes: kind(config.encoder.model_copy(update=changes), dims))
     return METHODS[config.method_name](config.method, parts)

@@ -21,10 +21,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import EncoderConfig
 from ecoc.encoders.base import at
-from ecoc.methods.base import Loss, Method, MethodConfig, Parts
+from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig
 from ecoc.policies.base import Head, Policy, item_table, with_one
 
 _ROUNDING = 2e-6  # of the sum of absolute terms; two ways to sum some hundred of them differ by less
@@ -95,7 +95,7 @@ class NeuralLCB(Method):
     class Config(LCBConfig):
         """Settings of NeuralLCB."""
 
-    def __init__(self, config: Config, parts: Parts) -> None:
+    def __init__(self, config: Config, parts: BuildContext) -> None:
         super().__init__(config, parts)
         self.policy = LCBPolicy(config, parts.encoder, parts.dims)
         self.lam, self.negatives = config.lam, config.negatives
@@ -104,7 +104,7 @@ class NeuralLCB(Method):
     def decays(self, name: str) -> bool:
         return False  # the loss has its own
 
-    def learn(self, sessions: Sessions) -> None:
+    def fit_statistics(self, sessions: TrainSequences) -> None:
         """Count the logged pairs: every event but the first of a sequence is a target."""
         self.pairs = len(sessions.items) - (len(sessions.offsets) - 1)
 
@@ -119,8 +119,8 @@ class NeuralLCB(Method):
             fit = 0.5 * (logged - reward).square().mean()
             negative = 0.5 * _squares(phi @ policy.head.weight[drawn].T, drawn != target[:, None])
             decay = 0.5 * self.lam * self._squared_norm(batch.history, torch.cat([target, drawn]))
-        seen = {"f/logged": logged.detach().mean()} if self.is_watched else {}
-        return Loss(fit + negative + decay, {"fit": fit, "negative": negative, "decay": decay}, seen)
+        diagnostics = {"f/logged": logged.detach().mean()} if self.collect_diagnostics else {}
+        return Loss(fit + negative + decay, {"fit": fit, "negative": negative, "decay": decay}, diagnostics)
 
     def _squared_norm(self, history: History, scored: Tensor) -> Tensor:
         """||W||^2 of the weights that this step reads.
@@ -135,18 +135,18 @@ class NeuralLCB(Method):
         return torch.stack([part.square().sum() for part in (*rows, *self.policy.body.parameters())]).sum()
 
     @torch.no_grad()
-    def settle(self, policy: Policy, batches: Iterable[Batch]) -> None:
+    def calibrate(self, policy: Policy, batches: Iterable[Batch]) -> None:
         """Lambda with the phi of now. A sample of the logged pairs stands for all of them."""
         policy = cast(LCBPolicy, policy)
-        total, seen = torch.zeros_like(policy.precision), 0
+        total, diagnostics = torch.zeros_like(policy.precision), 0
         for batch in batches:
             wanted = batch.target != PAD
             phi = policy.body(policy.contexts(batch.history)[wanted])  # [N, d_phi]
             total.index_add_(0, batch.target[wanted], phi.square() / phi.shape[1])
-            seen += len(phi)
-        policy.precision = policy.lam0 + total * max(1.0, self.pairs / max(1, seen))
+            diagnostics += len(phi)
+        policy.precision = policy.lam0 + total * max(1.0, self.pairs / max(1, diagnostics))
 
-    def choices(self) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         return {"encoder": "a mean and an MLP of the method's own; only dim, length, init and scale are taken"}
 
 

@@ -7,10 +7,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ecoc.batch import PAD, Batch, History, Sessions
+from ecoc.batch import PAD, Batch, History, TrainSequences
 from ecoc.encoders import Encoder, EncoderConfig
 from ecoc.encoders.dropout import Dropout
-from ecoc.methods.base import Loss, Method, MethodConfig, Parts
+from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig
 from ecoc.methods.behaviour_loss import dense_loss
 from ecoc.policies.base import Head, TiedPolicy, with_one
 
@@ -41,7 +41,7 @@ class PromptedPolicy(TiedPolicy):
         self.register_buffer("rho", torch.zeros(self.length + 1))
         self.register_buffer("size", torch.ones(()))
 
-    def learn(self, sessions: Sessions) -> None:
+    def fit_statistics(self, sessions: TrainSequences) -> None:
         """Take the mean reward-to-go at each step, and the size of them all, of the training sequences."""
         to_go = sessions.rewards_to_go()
         step = np.arange(len(to_go)) - np.repeat(sessions.offsets[:-1], np.diff(sessions.offsets))
@@ -64,7 +64,7 @@ class PromptedPolicy(TiedPolicy):
         step = history.lengths.clamp(max=self.length)
         return with_one(self.prompted(super().query(history), step, self.kappa * self.rho[step]))
 
-    def catalogue(self) -> Tensor:
+    def item_matrix(self) -> Tensor:
         return self.head.weight
 
 
@@ -99,26 +99,26 @@ class PRL(Method):
             description="reward-to-go asked for when acting, in means of the training sequences at the same step",
         )
 
-    def __init__(self, config: Config, parts: Parts) -> None:
+    def __init__(self, config: Config, parts: BuildContext) -> None:
         super().__init__(config, parts)
         self.policy = PromptedPolicy(parts.make_encoder(), parts.encoder, config.kappa)
 
-    def learn(self, sessions: Sessions) -> None:
-        super().learn(sessions)
-        self.policy.learn(sessions)
+    def fit_statistics(self, sessions: TrainSequences) -> None:
+        super().fit_statistics(sessions)
+        self.policy.fit_statistics(sessions)
 
     def loss(self, batch: Batch) -> Loss:
         if batch.before is None or batch.returns is None:
             raise TypeError("batches for this method must have steps and returns")
         wanted = batch.target != PAD
         with self.clock("encode"):
-            asked = self.policy.imitate(batch, self.policy.item_vectors())
-            states = self.policy.states_of(asked, batch.history)
+            task = self.policy.prediction_task(batch, self.policy.item_vectors())
+            states = self.policy.states_of(task, batch.history)
         with self.clock("loss"):
             x = self.policy.prompted(states[wanted], batch.before[wanted], batch.returns[wanted])
             bc = dense_loss(self.policy.head, x, batch.target[wanted])
-            total = sum(asked.extra.values(), bc)
-        return Loss(total, {"bc": bc, **asked.extra})
+            total = sum(task.extra.values(), bc)
+        return Loss(total, {"bc": bc, **task.extra})
 
-    def choices(self) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         return {"prompt": f"rewards-to-go are read in units of {float(self.policy.size):.4g}, their mean size"}

@@ -9,8 +9,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ecoc.batch import PAD, Batch, Sessions
-from ecoc.methods.base import Loss, Parts, Phase
+from ecoc.batch import PAD, Batch, TrainSequences
+from ecoc.methods.base import BuildContext, Loss, Phase
 from ecoc.methods.behaviour_loss import dense_loss
 from ecoc.methods.sqn import SQN, Copy, Step, half_square
 
@@ -45,7 +45,7 @@ class SA2C(SQN):
                 raise ValueError(f"clip_low {self.clip_low:g} is greater than clip_high {self.clip_high:g}")
             return self
 
-    def __init__(self, config: Config, parts: Parts) -> None:
+    def __init__(self, config: Config, parts: BuildContext) -> None:
         super().__init__(config, parts)
         self.items = parts.dims.items
         self.negatives, self.weight, self.smooth = config.negatives, config.weight, config.smooth
@@ -54,13 +54,13 @@ class SA2C(SQN):
         self.popularity: Tensor
         self.register_buffer("popularity", torch.ones(self.items + 1), persistent=False)
 
-    def learn(self, sessions: Sessions) -> None:
-        super().learn(sessions)
+    def fit_statistics(self, sessions: TrainSequences) -> None:
+        super().fit_statistics(sessions)
         self.popularity = sessions.frequency(self.items)
 
     def loss(self, batch: Batch) -> Loss:
         step = self._sample_step(batch)
-        moves, asked = step.moves, step.asked
+        moves, task = step.moves, step.task
         with self.clock("loss"):
             drawn = sample_negatives(moves.item, self.negatives, self.items)
             states = moves.current(step.states)
@@ -68,18 +68,18 @@ class SA2C(SQN):
             whole = q[moves.is_whole]
             error = self._targets(step) - whole
             td = half_square(error)
-            seen = self._seen(step, moves.whole(), whole, error)
+            diagnostics = self._seen(step, moves.whole(), whole, error)
             if self.phase == 0:
-                bc = dense_loss(step.main.policy.head, asked.states, asked.target)
+                bc = dense_loss(step.main.policy.head, task.states, task.target)
                 total = bc + td
             else:
-                factor = self._advantage(q.detach(), seen)
+                factor = self._advantage(q.detach(), diagnostics)
                 if self.smooth:
                     factor = factor * self._correction(step.main, states, moves.item)
                 bc = dense_loss(step.main.policy.head, states, moves.item, factor)
                 total = bc + self.weight * td
-            total = sum(asked.extra.values(), total)
-        return Loss(total, {"bc": bc, "td": td, **asked.extra}, seen)
+            total = sum(task.extra.values(), total)
+        return Loss(total, {"bc": bc, "td": td, **task.extra}, diagnostics)
 
     @torch.no_grad()
     def _targets(self, step: Step) -> Tensor:
@@ -89,12 +89,12 @@ class SA2C(SQN):
         stay = self.gamma * step.other.q.of(moves.current(step.fixed), chosen)  # [N, 1]
         return torch.cat([self._target(step, moves)[:, None], stay.expand(-1, self.negatives)], 1)
 
-    def _advantage(self, q: Tensor, seen: dict[str, Tensor]) -> Tensor:
+    def _advantage(self, q: Tensor, diagnostics: dict[str, Tensor]) -> Tensor:
         """A of each transition, from Q of the logged item and its negatives: [N, 1 + n] -> [N]."""
         raw = q[:, 0] - q.mean(1)
         clipped = raw.clamp(*self.limits)
-        if self.is_watched:
-            seen |= {"advantage": clipped.mean(), "advantage_clipped": (raw != clipped).float().mean()}
+        if self.collect_diagnostics:
+            diagnostics |= {"advantage": clipped.mean(), "advantage_clipped": (raw != clipped).float().mean()}
         return clipped
 
     @torch.no_grad()
@@ -109,8 +109,8 @@ class SA2C(SQN):
         )
         return (chance.squeeze(1) / self.popularity[item]).clamp(*_RATIO) ** self.smooth
 
-    def worries(self, seen: dict[str, float]) -> dict[str, str]:
-        share = seen.get("advantage_clipped", 0.0)
+    def warnings(self, diagnostics: dict[str, float]) -> dict[str, str]:
+        share = diagnostics.get("advantage_clipped", 0.0)
         if share <= 0.9:
             return {}
         low, high = self.limits

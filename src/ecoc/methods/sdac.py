@@ -22,10 +22,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax, log_softmax
 
-from ecoc.batch import Batch, History, Sessions
-from ecoc.encoders import Imitation
+from ecoc.batch import Batch, History, TrainSequences
+from ecoc.encoders import PredictionTask
 from ecoc.losses.returns import Transitions
-from ecoc.methods.base import Loss, Method, MethodConfig, Parts, Phase
+from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig, Phase
 from ecoc.methods.behaviour_loss import dense_loss
 from ecoc.methods.ecoc.exploration import effective_support
 from ecoc.methods.targets import Targets
@@ -85,7 +85,7 @@ class SDAC(Method, ABC):
     needs_next: ClassVar[bool] = True
     policy: DensePolicy
 
-    def __init__(self, config: SDACConfig, parts: Parts) -> None:
+    def __init__(self, config: SDACConfig, parts: BuildContext) -> None:
         super().__init__(config, parts)
         self.gamma, self.estimator, self.q_scale = config.gamma, config.estimator, config.q_scale
         self.policy = _network(parts)
@@ -113,39 +113,39 @@ class SDAC(Method, ABC):
         """The most that a penalty adds to the reward of a step."""
         return 0.0
 
-    def few_rows(self) -> set[str]:
+    def sparse_parameters(self) -> set[str]:
         """Tables: they are only read by histories, because heads have weights of their own."""
         networks = {name: module for name, module in self.named_modules() if isinstance(module, DensePolicy)}
         return {f"{name}.table" for name, network in networks.items() if not network.encoder.transforms_items}
 
-    def tower(self, name: str) -> str:
+    def clip_group(self, name: str) -> str:
         return name.partition(".")[0]
 
-    def learn(self, sessions: Sessions) -> None:
-        super().learn(sessions)
+    def fit_statistics(self, sessions: TrainSequences) -> None:
+        super().fit_statistics(sessions)
         if sessions.rewards is not None and len(sessions.rewards):
             top = max(0.0, float(sessions.rewards.max()))
             self.highest = (top + self.gamma * self._bonus()) / (1 - self.gamma)
 
     def loss(self, batch: Batch) -> Loss:
         with self.clock("encode"):
-            asked = self.policy.imitate(batch, self.policy.item_vectors())
-            read = self._read(batch, asked)
+            task = self.policy.prediction_task(batch, self.policy.item_vectors())
+            read = self._read(batch, task)
         with self.clock("loss"):
             weights = self._weights()
-            td, seen = self._td(read)
-            parts = {"td": td, **self._more(batch), **asked.extra}
+            td, diagnostics = self._td(read)
+            parts = {"td": td, **self._more(batch), **task.extra}
             if "bc" in weights:
-                parts["bc"] = dense_loss(self.policy.head, asked.states, asked.target)
+                parts["bc"] = dense_loss(self.policy.head, task.states, task.target)
             if "pi" in weights:
                 parts["pi"], also = self._pi(read)
-                seen |= also
+                diagnostics |= also
             total = torch.stack([weights.get(name, 1.0) * part for name, part in parts.items()]).sum()
-        return Loss(total, parts, seen)
+        return Loss(total, parts, diagnostics)
 
-    def _read(self, batch: Batch, asked: Imitation) -> _Reading:
+    def _read(self, batch: Batch, task: PredictionTask) -> _Reading:
         history = batch.history
-        actor = self.policy.states_of(asked, history)
+        actor = self.policy.states_of(task, history)
         return _Reading(
             history, Transitions.of(batch), actor, self.critics.states(history), self._behaviour_states(history)
         )
@@ -158,12 +158,12 @@ class SDAC(Method, ABC):
         error = self.critics.of(states, moves.item) - goal  # [2, N]
         count = max(1, len(goal))
         loss = 0.5 * error.square().sum() / count
-        return loss, {"td_error": error.detach().abs().sum() / (2 * count)} if self.is_watched else {}
+        return loss, {"td_error": error.detach().abs().sum() / (2 * count)} if self.collect_diagnostics else {}
 
     @torch.no_grad()
     def _next_values(self, read: _Reading, moves: Transitions) -> Tensor:
         """V(s') by the actor of this step and the lagged critics, [N]."""
-        log_pi = log_softmax(self.policy.head(moves.next(self.policy.resting_states(read.history))), 1)
+        log_pi = log_softmax(self.policy.head(moves.next(self.policy.eval_states(read.history))), 1)
         first, second = self.targets.copy.states(read.history)
         q = self.targets.copy.least((moves.next(first), moves.next(second)))
         behaviour = None if read.behaviour is None else moves.next(read.behaviour)
@@ -181,7 +181,7 @@ class SDAC(Method, ABC):
             loss = -soft_values(log_pi, scaled, penalty).mean()
         else:
             loss = (gumbel_softmax(log_pi, hard=True) * (penalty - scaled)).sum(1).mean()
-        return loss, self._seen(log_pi.detach(), q, moves.item) if self.is_watched else {}
+        return loss, self._seen(log_pi.detach(), q, moves.item) if self.collect_diagnostics else {}
 
     def _seen(self, log_pi: Tensor, q: Tensor, item: Tensor) -> dict[str, Tensor]:
         pi = log_pi.exp()
@@ -191,8 +191,8 @@ class SDAC(Method, ABC):
             "support": effective_support(pi).mean(),
         }
 
-    def worries(self, seen: dict[str, float]) -> dict[str, str]:
-        found = seen.get("q/policy", -math.inf)
+    def warnings(self, diagnostics: dict[str, float]) -> dict[str, str]:
+        found = diagnostics.get("q/policy", -math.inf)
         if found <= self.highest:
             return {}
         return {
@@ -210,7 +210,7 @@ class SDACSR(SDAC):
         eta: float = Field(0.1, ge=0, description="temperature: weight of the actor's entropy")
         lam: float = Field(1.0, gt=0, description="lambda, weight of the cross-entropy of the logged item")
 
-    def __init__(self, config: Config, parts: Parts) -> None:
+    def __init__(self, config: Config, parts: BuildContext) -> None:
         super().__init__(config, parts)
         self.eta, self.lam, self.items = config.eta, config.lam, parts.dims.items
 
@@ -237,7 +237,7 @@ class SDACDC(SDAC):
         lam: float = Field(1.0, gt=0, description="lambda, weight of the divergence from the logging policy")
         warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps in which the actor only imitates")
 
-    def __init__(self, config: Config, parts: Parts) -> None:
+    def __init__(self, config: Config, parts: BuildContext) -> None:
         super().__init__(config, parts)
         self.lam = config.lam
         self.behaviour = _network(parts)
@@ -252,11 +252,11 @@ class SDACDC(SDAC):
         return {"bc": 1.0} if self.phase == 0 else {"pi": 1.0}
 
     def _behaviour_states(self, history: History) -> Tensor:
-        return self.behaviour.resting_states(history)
+        return self.behaviour.eval_states(history)
 
     def _more(self, batch: Batch) -> dict[str, Tensor]:
-        asked = self.behaviour.imitate(batch, self.behaviour.item_vectors())
-        return {"behaviour": sum(asked.extra.values(), dense_loss(self.behaviour.head, asked.states, asked.target))}
+        task = self.behaviour.prediction_task(batch, self.behaviour.item_vectors())
+        return {"behaviour": sum(task.extra.values(), dense_loss(self.behaviour.head, task.states, task.target))}
 
 
 def soft_values(log_pi: Tensor, q: Tensor, penalty: Tensor) -> Tensor:
@@ -264,5 +264,5 @@ def soft_values(log_pi: Tensor, q: Tensor, penalty: Tensor) -> Tensor:
     return (log_pi.exp() * (q - penalty)).sum(1)
 
 
-def _network(parts: Parts) -> DensePolicy:
+def _network(parts: BuildContext) -> DensePolicy:
     return DensePolicy(parts.make_encoder(), parts.encoder.init)

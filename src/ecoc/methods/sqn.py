@@ -8,9 +8,9 @@ from pydantic import Field
 from torch import Tensor
 
 from ecoc.batch import PAD, Batch
-from ecoc.encoders import Imitation
+from ecoc.encoders import PredictionTask
 from ecoc.losses.returns import Transitions
-from ecoc.methods.base import Loss, Method, MethodConfig, Parts
+from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig
 from ecoc.methods.behaviour_loss import dense_loss
 from ecoc.policies.base import DensePolicy, Head
 
@@ -36,7 +36,7 @@ class Step:
 
     main: Copy
     other: Copy
-    asked: Imitation
+    task: PredictionTask
     states: Tensor  # [B, L, m]; main's
     fixed: Tensor  # [B, L, m]; the other's, without gradient
     moves: Transitions
@@ -56,7 +56,7 @@ class SQN(Method):
 
         gamma: float = Field(0.5, ge=0, le=1, description="discount of what follows a transition")
 
-    def __init__(self, config: Config, parts: Parts) -> None:
+    def __init__(self, config: Config, parts: BuildContext) -> None:
         super().__init__(config, parts)
         self.gamma = config.gamma
         self.policy, self.twin = (DensePolicy(parts.make_encoder(), parts.encoder.init) for _ in range(2))
@@ -65,13 +65,13 @@ class SQN(Method):
     def loss(self, batch: Batch) -> Loss:
         step = self._sample_step(batch)
         with self.clock("loss"):
-            bc = dense_loss(step.main.policy.head, step.asked.states, step.asked.target)
+            bc = dense_loss(step.main.policy.head, step.task.states, step.task.target)
             moves = step.moves.whole()
             q = step.main.q.of(moves.current(step.states), moves.item[:, None])  # [N, 1]
             error = self._target(step, moves)[:, None] - q
             td = half_square(error)
-            total = sum(step.asked.extra.values(), bc + td)
-        return Loss(total, {"bc": bc, "td": td, **step.asked.extra}, self._seen(step, moves, q, error))
+            total = sum(step.task.extra.values(), bc + td)
+        return Loss(total, {"bc": bc, "td": td, **step.task.extra}, self._seen(step, moves, q, error))
 
     def _sample_step(self, batch: Batch) -> Step:
         """Flip the coin, then encode the batch with both copies."""
@@ -79,11 +79,11 @@ class SQN(Method):
         is_second = int(torch.randint(2, ()))
         main, other = copies[is_second], copies[1 - is_second]
         with self.clock("encode"):
-            asked = main.policy.imitate(batch, main.policy.item_vectors())
-            states = main.policy.states_of(asked, batch.history)
+            task = main.policy.prediction_task(batch, main.policy.item_vectors())
+            states = main.policy.states_of(task, batch.history)
         with self.clock("target"):
-            fixed = other.policy.resting_states(batch.history)
-        return Step(main, other, asked, states, fixed, Transitions.of(batch))
+            fixed = other.policy.eval_states(batch.history)
+        return Step(main, other, task, states, fixed, Transitions.of(batch))
 
     @torch.no_grad()
     def _target(self, step: Step, moves: Transitions) -> Tensor:
@@ -97,7 +97,7 @@ class SQN(Method):
 
     def _seen(self, step: Step, moves: Transitions, q: Tensor, error: Tensor) -> dict[str, Tensor]:
         """Diagnostics; the logged item is the first column of q and error, [N, K] both."""
-        if not self.is_watched or not len(q):
+        if not self.collect_diagnostics or not len(q):
             return {}
         with torch.no_grad():
             states = moves.current(step.states)

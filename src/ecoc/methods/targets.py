@@ -32,7 +32,7 @@ class Targets(Generic[M_co]):
         self._step = 0
 
     def follow_rows(self, tables: Iterable[nn.Parameter]) -> None:
-        """Follow these parameters of the module lazily; who moves or reads their rows calls `fresh` before."""
+        """Follow these parameters of the module lazily; who moves or reads their rows calls `sync_rows` before."""
         lazy = {id(table) for table in tables}
         for name, (mine, theirs) in self._pairs.items():
             if id(theirs) in lazy:
@@ -48,7 +48,7 @@ class Targets(Generic[M_co]):
         self._step = step + 1
 
     @torch.no_grad()
-    def fresh(self, rows: Tensor | None = None, table: nn.Parameter | None = None) -> None:
+    def sync_rows(self, rows: Tensor | None = None, table: nn.Parameter | None = None) -> None:
         """Bring rows (none: all) of the lazily followed tables, or of one of them, up to date."""
         for name, due in self._due.items():
             mine, theirs = self._pairs[name]

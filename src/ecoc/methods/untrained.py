@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ecoc.batch import PAD, Batch, History, Sessions
-from ecoc.methods.base import Loss, Method, MethodConfig, Parts
+from ecoc.batch import PAD, Batch, History, TrainSequences
+from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig
 from ecoc.policies.base import Policy
 
 
@@ -25,7 +25,7 @@ class CountedPolicy(Policy):
         self.register_buffer("share", torch.zeros(items + 1))
         self._last: tuple[Tensor, tuple[Tensor, Tensor, Tensor]] | None = None
 
-    def learn(self, sessions: Sessions) -> None:
+    def fit_statistics(self, sessions: TrainSequences) -> None:
         """Count."""
         self._last = None
         counts = np.bincount(sessions.items, minlength=self.items + 1)
@@ -98,8 +98,8 @@ class MarkovPolicy(CountedPolicy):
         self.register_buffer("followers", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("times", torch.zeros(0))
 
-    def learn(self, sessions: Sessions) -> None:
-        super().learn(sessions)
+    def fit_statistics(self, sessions: TrainSequences) -> None:
+        super().fit_statistics(sessions)
         inside = np.ones(max(len(sessions.items) - 1, 0), bool)
         inside[sessions.offsets[1:-1] - 1] = False  # pairs across two sequences
         pair = sessions.items[:-1][inside] * (self.items + 1) + sessions.items[1:][inside]
@@ -126,12 +126,12 @@ class Untrained(Method):
     kind: ClassVar[type[CountedPolicy]]
     policy: CountedPolicy
 
-    def __init__(self, config: MethodConfig, parts: Parts) -> None:
+    def __init__(self, config: MethodConfig, parts: BuildContext) -> None:
         super().__init__(config, parts)
         self.policy = self.kind(parts.dims.items, parts.encoder.length)
 
-    def learn(self, sessions: Sessions) -> None:
-        self.policy.learn(sessions)
+    def fit_statistics(self, sessions: TrainSequences) -> None:
+        self.policy.fit_statistics(sessions)
 
     def loss(self, batch: Batch) -> Loss:
         raise TypeError("an untrained method has no loss")

@@ -13,8 +13,8 @@ from ecoc.evaluation.metrics import means
 from ecoc.evaluation.ranks import rank_cases
 from ecoc.model import Model, load
 from ecoc.ope.rollout import acting_by
-from ecoc.ope.simulate import Candidate, Play, Stage
-from ecoc.progress import Watcher, unwatched
+from ecoc.ope.simulate import Candidate, RolloutConfig, RolloutEvaluator
+from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.folder import Run, save_acting
 
 WEIGHTS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -27,9 +27,9 @@ def choose_w(
     data: Dataset | str | PathLike[str] | None = None,
     *,
     weights: Sequence[float] = WEIGHTS,
-    settings: Play | None = None,
+    settings: RolloutConfig | None = None,
     save: bool = True,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """Play a run at each weight from validation histories, in a simulator of the training part of the log.
 
@@ -37,21 +37,21 @@ def choose_w(
     into the run with the evidence, and the run acts by it from then on. If the simulators know too little to say
     anything, nothing is chosen and the run acts as before.
     """
-    watch = progress or unwatched
+    watch = progress or no_progress
     model = run if isinstance(run, Model) else load(run)
     if not model.policy.has_critic:
         raise InputError(
             f"{model.name}: method {model.config.method_name} has no critic, so there is no weight to choose"
         )
     dataset = data_of(model, data)
-    stage = Stage.open(dataset, replace(settings or Play(), fit_on="train"), "validation", watch)
+    stage = RolloutEvaluator.open(dataset, replace(settings or RolloutConfig(), fit_on="train"), "validation", watch)
     history = model.config.train.min_history
     cases = open_cases(dataset, "validation", min_history=history, most=_CASES, seed=stage.play.seed)
     points = []
     asked = sorted({0.0, *weights})
     for number, weight in enumerate(asked):
         watch("play weights", number, len(asked))
-        view = model.by("blend", w=weight)
+        view = model.ranked_by("blend", w=weight)
         candidate = Candidate(f"w = {weight:g}", acting_by(view.policy), view.policy)
         facts = stage.facts(candidate, stage.played(candidate))
         ranked = means(rank_cases(view.policy, dataset, cases))

@@ -9,8 +9,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ecoc.errors import InputError
-from ecoc.ope.response import Mood
-from ecoc.ope.rollout import Starts, recent
+from ecoc.ope.response import UserState
+from ecoc.ope.rollout import InitialStates, recent
 from ecoc.ope.simulator import Simulator
 
 Seen = dict[str, NDArray[np.int64]]
@@ -23,7 +23,7 @@ class SimulatedUser(gymnasium.Env[Seen, np.int64]):
     `info` says what each member expects of the item, so that doubt can be charged.
     """
 
-    def __init__(self, simulator: Simulator, starts: Starts, member: int | None = None) -> None:
+    def __init__(self, simulator: Simulator, starts: InitialStates, member: int | None = None) -> None:
         if member is not None and not 0 <= member < len(simulator.members):
             raise InputError(f"member {member}: the simulator has members 0 to {len(simulator.members) - 1}")
         self.simulator, self.starts, self.member = simulator, starts, member
@@ -44,7 +44,7 @@ class SimulatedUser(gymnasium.Env[Seen, np.int64]):
         self._user = int(self.np_random.integers(members)) if self.member is None else self.member
         rows = slice(row, row + 1)
         history = recent(self.starts.items[rows], self.starts.feedback[rows], self.starts.items.shape[1])
-        self._moods: list[Mood] = [model.after_history(history) for model in self.simulator.members]
+        self._moods: list[UserState] = [model.after_history(history) for model in self.simulator.members]
         self._items = history.items[0][history.items[0] != 0].tolist()
         given = history.feedback
         self._feedback = [] if given is None else given[0][: len(self._items)].tolist()

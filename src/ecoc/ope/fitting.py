@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ecoc.batch import PAD, History, Sessions
+from ecoc.batch import PAD, History, TrainSequences
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.losses.behaviour_cloning import all_items_loss, softmax_loss
 from ecoc.losses.sampling import sample_pool
-from ecoc.ope.response import Mood, ResponseConfig, ResponseModel
+from ecoc.ope.response import ResponseConfig, ResponseModel, UserState
 
 Ints = NDArray[np.int64]
 _BATCH, _LR, _DECAY, _WARMUP = 128, 5e-3, 0.1, 50
@@ -102,7 +102,7 @@ class _Fit:
         self.train, self.held_out, self.negatives = train, held_out, negatives
         self.model = ResponseModel(*sizes, config)
         shown = train.items[:, 1:][train.wanted].numpy()
-        self.frequency = Sessions(shown, np.array([0, len(shown)])).frequency(sizes[0])
+        self.frequency = TrainSequences(shown, np.array([0, len(shown)])).frequency(sizes[0])
 
     def run(self, random: np.random.Generator) -> ResponseModel:
         adam = torch.optim.AdamW(self.model.parameters(), lr=_LR, weight_decay=_DECAY, fused=True)
@@ -135,14 +135,14 @@ class _Fit:
         moods, target, given = self._cases(episodes)
         return self._answer_loss(moods, target, given) + self._behaviour_loss(self.model.behaviour(moods), target)
 
-    def _cases(self, episodes: Episodes) -> tuple[Mood, Tensor, Tensor]:
+    def _cases(self, episodes: Episodes) -> tuple[UserState, Tensor, Tensor]:
         """What preceded each target, the target, the code of the feedback it got."""
         mood = self.model.everywhere(episodes.history)
         wanted = episodes.wanted.flatten().nonzero().squeeze(1)
-        moods = Mood(mood.hidden.flatten(0, 1), mood.stock.flatten(0, 1)).rows(wanted)
+        moods = UserState(mood.hidden.flatten(0, 1), mood.stock.flatten(0, 1)).rows(wanted)
         return moods, episodes.items[:, 1:].flatten()[wanted], episodes.feedback[:, 1:].flatten()[wanted] - 1
 
-    def _answer_loss(self, moods: Mood, target: Tensor, given: Tensor) -> Tensor:
+    def _answer_loss(self, moods: UserState, target: Tensor, given: Tensor) -> Tensor:
         if self.negatives:
             row = torch.arange(len(target)).repeat(1 + self.negatives)
             others = torch.randint(1, self.model.items + 1, (len(target) * self.negatives,))

@@ -14,7 +14,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.ranks import everything_before
 from ecoc.ope.estimators import Decisions, Estimate, SessionLog, calibrated, sessions
-from ecoc.ope.response import Mood, ResponseModel
+from ecoc.ope.response import ResponseModel, UserState
 from ecoc.ope.rollout import recent
 from ecoc.ope.simulator import LENGTH, Simulator
 from ecoc.policies.base import Policy
@@ -25,7 +25,7 @@ _ROWS, _CELLS = 1024, 1 << 24  # decisions at a time, and most chances of items 
 
 
 @dataclass(frozen=True)
-class Logged:
+class LoggedDecisions:
     """Decisions of whole sessions, in order."""
 
     history: History  # [N, L] what preceded each
@@ -46,7 +46,7 @@ def open_logged(
     seed: int,
     length: int = LENGTH,
     exclude_seen: bool = True,
-) -> Logged:
+) -> LoggedDecisions:
     """Test events after at least `warm` others, of as many sequences as hold `most` of them.
 
     Histories hold `length` events: as many as the policy that reads most. Whole pasts are kept to exclude them only.
@@ -65,7 +65,7 @@ def open_logged(
     reward = np.asarray(data.rewards[cases.event], np.float64)
     items = np.asarray(data.items[cases.event], np.int64)
     before = everything_before(data, cases) if exclude_seen else np.zeros((len(cases), 0), np.int64)
-    return Logged(
+    return LoggedDecisions(
         histories(data, cases, length),
         torch.from_numpy(before),
         items,
@@ -77,7 +77,7 @@ def open_logged(
 
 
 @torch.inference_mode()
-def best_items(policy: Policy, logged: Logged, *, exclude_seen: bool) -> Ints:
+def best_items(policy: Policy, logged: LoggedDecisions, *, exclude_seen: bool) -> Ints:
     """What a policy would have shown, [N]."""
     policy.train(False)
     found = []
@@ -95,11 +95,11 @@ def _feedback(history: History) -> Tensor:
     return torch.zeros_like(history.items) if history.feedback is None else history.feedback
 
 
-class Witness:
+class DecisionScorer:
     """A simulator's view of logged decisions, kept so that every policy is asked about cheaply."""
 
     @torch.no_grad()
-    def __init__(self, simulator: Simulator, logged: Logged) -> None:
+    def __init__(self, simulator: Simulator, logged: LoggedDecisions) -> None:
         self.simulator, self.logged = simulator, logged
         history = recent(logged.history.items, _feedback(logged.history), LENGTH)
         self._moods = [_moods(model, history) for model in simulator.members]
@@ -137,7 +137,7 @@ class Witness:
         ]
         return torch.stack(each).mean(0)
 
-    def knowing(self, chance: Floats) -> "Witness":
+    def knowing(self, chance: Floats) -> "DecisionScorer":
         """The same with the true propensities [N] of what was shown."""
         view = copy(self)
         view._known = chance
@@ -175,10 +175,10 @@ class Witness:
         return SessionLog(placed(self.logged.reward), placed(weight), placed(self.model), placed(value), counted, user)
 
 
-def _moods(model: ResponseModel, history: History) -> Mood:
+def _moods(model: ResponseModel, history: History) -> UserState:
     hidden, stock = [], []
     for first in range(0, len(history.items), _ROWS):
         found = model.after_history(history.rows(torch.arange(first, min(first + _ROWS, len(history.items)))))
         hidden.append(found.hidden)
         stock.append(found.stock)
-    return Mood(torch.cat(hidden), torch.cat(stock))
+    return UserState(torch.cat(hidden), torch.cat(stock))

@@ -38,19 +38,19 @@ class ResponseConfig(Config):
 
 
 @dataclass(frozen=True)
-class Mood:
+class UserState:
     """What a model remembers of histories."""
 
     hidden: Tensor  # [B, h]
     stock: Tensor  # [B, rates, d + m], sums that decay
 
-    def rows(self, index: Tensor | slice) -> "Mood":
+    def rows(self, index: Tensor | slice) -> "UserState":
         """Some of the histories."""
-        return Mood(self.hidden[index], self.stock[index])
+        return UserState(self.hidden[index], self.stock[index])
 
-    def where(self, chosen: Tensor, other: "Mood") -> "Mood":
+    def where(self, chosen: Tensor, other: "UserState") -> "UserState":
         """Take this one at the chosen rows [B], the other elsewhere."""
-        return Mood(
+        return UserState(
             torch.where(chosen[:, None], self.hidden, other.hidden),
             torch.where(chosen[:, None, None], self.stock, other.stock),
         )
@@ -89,28 +89,28 @@ class ResponseModel(nn.Module):
         )
         self.dropout = nn.Dropout(config.dropout)
 
-    def everywhere(self, history: History) -> Mood:
+    def everywhere(self, history: History) -> UserState:
         """After every position: [B, L, h] and [B, L, rates, d + m]."""
         happened = self._happened(history.items, history.feedback)
         steps = torch.arange(happened.shape[1])
         lag = steps[:, None] - steps
         weights = torch.sigmoid(self.rate)[:, None, None] ** lag.clamp(min=0) * (lag >= 0)  # [rates, L, L]
         stock = torch.einsum("nts,bsd->btnd", weights, happened)
-        return Mood(self.gru(happened[..., : self.config.dim])[0], stock)
+        return UserState(self.gru(happened[..., : self.config.dim])[0], stock)
 
-    def after_history(self, history: History) -> Mood:
+    def after_history(self, history: History) -> UserState:
         """After each row's last event; no row is empty."""
         found = self.everywhere(history)
         row, last = torch.arange(len(history.items)), history.lengths - 1
-        return Mood(found.hidden[row, last], found.stock[row, last])
+        return UserState(found.hidden[row, last], found.stock[row, last])
 
-    def after_event(self, mood: Mood, items: Tensor, feedback: Tensor) -> Mood:
+    def after_event(self, mood: UserState, items: Tensor, feedback: Tensor) -> UserState:
         """After one more event: items [B], feedback code + 1 [B]."""
         happened = self._happened(items, feedback)  # [B, d + m]
         _, hidden = self.gru(happened[:, None, : self.config.dim], mood.hidden[None].contiguous())
-        return Mood(hidden[0], mood.stock * torch.sigmoid(self.rate)[:, None] + happened[:, None])
+        return UserState(hidden[0], mood.stock * torch.sigmoid(self.rate)[:, None] + happened[:, None])
 
-    def answers(self, mood: Mood, items: Tensor) -> Tensor:
+    def answers(self, mood: UserState, items: Tensor) -> Tensor:
         """Logits of the feedback to items [...], [..., feedback]; moods [..., h] and [..., rates, d + m]."""
         taste, after = self._read(mood)
         vector = self.dropout(self.table(items))
@@ -119,7 +119,7 @@ class ResponseModel(nn.Module):
         logits = self.direct(direct) + self.bias(items) + self.after(after)
         return torch.as_tensor(logits + self.mixed(torch.cat([taste, after, direct], -1)))
 
-    def behaviour(self, mood: Mood) -> Tensor:
+    def behaviour(self, mood: UserState) -> Tensor:
         """What scores the item that a log shows next, [..., d + 1], against `shown_vectors`."""
         aim = self.shown(self._read(mood)[0])
         return torch.cat([aim, torch.ones_like(aim[..., :1])], -1)
@@ -134,7 +134,7 @@ class ResponseModel(nn.Module):
         now = self.dropout(self.table(items) * self.gate(given) + self.given(given))
         return torch.cat([now, self.lasting(items) + self.given_lasting(given)], -1)
 
-    def _read(self, mood: Mood) -> tuple[Tensor, Tensor]:
+    def _read(self, mood: UserState) -> tuple[Tensor, Tensor]:
         """Taste and after-effects."""
         d = self.config.dim
         recent = mood.stock[..., :d] * (1 - torch.sigmoid(self.rate))[:, None]

@@ -19,7 +19,7 @@ from torch import Tensor
 from ecoc.batch import PAD, History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.ope.response import Mood
+from ecoc.ope.response import UserState
 from ecoc.ope.simulator import LENGTH, Simulator
 from ecoc.policies.base import Policy
 
@@ -29,7 +29,7 @@ _ROWS, _CELLS = 2048, 1 << 25  # sessions played at a time, and most chances of 
 
 
 @dataclass(frozen=True)
-class Scene:
+class SessionView:
     """What an actor sees of sessions at the same step."""
 
     items: Tensor  # [R, T]; PAD at the end, and where nothing was answered
@@ -40,14 +40,14 @@ class Scene:
     users: Tensor | None = None  # [R] as histories number them
 
 
-Actor = Callable[[Scene], Tensor]
+Actor = Callable[[SessionView], Tensor]
 """Chooses an item for each session, [R]."""
 
 
 def acting_by(policy: Policy) -> Actor:
     """A policy's best item."""
 
-    def choose(scene: Scene) -> Tensor:
+    def choose(scene: SessionView) -> Tensor:
         history = replace(recent(scene.items, scene.feedback, policy.length), users=scene.users)
         return policy.topk(policy.query(history), 1, exclude=scene.shown)[0].squeeze(1)
 
@@ -57,7 +57,7 @@ def acting_by(policy: Policy) -> Actor:
 def acting_by_score(score: Tensor) -> Actor:
     """The same order of items [V] for everyone."""
 
-    def choose(scene: Scene) -> Tensor:
+    def choose(scene: SessionView) -> Tensor:
         scores = score.expand(len(scene.shown), -1).scatter(1, scene.shown, -torch.inf)
         scores[:, PAD] = -torch.inf
         return scores.argmax(1)
@@ -68,7 +68,7 @@ def acting_by_score(score: Tensor) -> Actor:
 def acting_at_random(items: int) -> Actor:
     """Any item that may be shown."""
 
-    def choose(scene: Scene) -> Tensor:
+    def choose(scene: SessionView) -> Tensor:
         scores = torch.rand(len(scene.shown), items + 1, generator=scene.random).scatter_(1, scene.shown, -1.0)
         scores[:, PAD] = -1.0
         return scores.argmax(1)
@@ -79,7 +79,7 @@ def acting_at_random(items: int) -> Actor:
 def acting_as_logged() -> Actor:
     """As the log, by the simulator's estimate of it; it may repeat itself."""
 
-    def choose(scene: Scene) -> Tensor:
+    def choose(scene: SessionView) -> Tensor:
         chances = scene.log_behaviour.exp()
         return torch.multinomial(chances, 1, generator=scene.random).squeeze(1) + PAD + 1
 
@@ -87,7 +87,7 @@ def acting_as_logged() -> Actor:
 
 
 @dataclass(frozen=True)
-class Starts:
+class InitialStates:
     """Where sessions begin: what was logged before, and how many steps they will have."""
 
     items: Tensor  # [U, L]; PAD after the end
@@ -96,15 +96,15 @@ class Starts:
     sequence: Ints  # [U]
     users: Tensor | None = None  # [U] number of a user who was learnt from, 0 of others
 
-    def part(self, rows: slice) -> "Starts":
+    def part(self, rows: slice) -> "InitialStates":
         """Some of them."""
         users = None if self.users is None else self.users[rows]
-        return Starts(self.items[rows], self.feedback[rows], self.left[rows], self.sequence[rows], users)
+        return InitialStates(self.items[rows], self.feedback[rows], self.left[rows], self.sequence[rows], users)
 
 
 def open_starts(
     data: Dataset, simulator: Simulator, split: str, *, users: int, warm: int, horizon: int, seed: int
-) -> Starts:
+) -> InitialStates:
     """The logged pasts of sequences of a split, with at least `warm` events, and a length as the log has them."""
     offsets, trained = np.asarray(data.offsets), np.asarray(data.train_lengths)
     whole = np.diff(offsets)
@@ -122,7 +122,7 @@ def open_starts(
     steps = np.arange(size.max())
     inside = steps < size[:, None]
     events = np.where(inside, offsets[found][:, None] + steps, 0)
-    return Starts(
+    return InitialStates(
         torch.from_numpy(np.where(inside, data.items[events], PAD).astype(np.int64)),
         torch.from_numpy(np.where(inside, data.feedback[events].astype(np.int64) + 1, 0)),
         torch.from_numpy(simulator.sample_left(size, horizon, random)),
@@ -132,29 +132,29 @@ def open_starts(
 
 
 @dataclass(frozen=True)
-class Played:
+class Rollouts:
     """What an actor did, by member, start and step; `counted` says which steps there were."""
 
     reward: Floats  # [K, U, T] mean over the members' judgement
-    doubt: Floats  # [K, U, T] its standard deviation
+    ensemble_std: Floats  # [K, U, T] its standard deviation
     log_behaviour: Floats  # [K, U, T] of what was shown
     items: Ints  # [K, U, T]
     counted: NDArray[np.bool_]  # [U, T]
 
-    def totals(self, charge: float = 0.0) -> tuple[Floats, Floats]:
+    def totals(self, uncertainty_penalty: float = 0.0) -> tuple[Floats, Floats]:
         """Sum of what counts by member and start [K, U] if each step is charged, and steps [U]."""
-        worth = (self.reward - charge) * self.counted
+        worth = (self.reward - uncertainty_penalty) * self.counted
         return worth.sum(2), self.counted.sum(1).astype(np.float64)
 
-    def value(self, charge: float = 0.0) -> float:
+    def value(self, uncertainty_penalty: float = 0.0) -> float:
         """What a step counts."""
-        total, steps = self.totals(charge)
+        total, steps = self.totals(uncertainty_penalty)
         return float(total.sum() / (len(total) * steps.sum()))
 
     @property
     def mean_doubt(self) -> float:
         """How much the members disagree about a step."""
-        return float(self.doubt[:, self.counted].mean())
+        return float(self.ensemble_std[:, self.counted].mean())
 
     @property
     def distinct(self) -> int:
@@ -163,7 +163,7 @@ class Played:
 
 
 @torch.no_grad()
-def play(simulator: Simulator, actor: Actor, starts: Starts, *, exclude_seen: bool, seed: int) -> Played:
+def play(simulator: Simulator, actor: Actor, starts: InitialStates, *, exclude_seen: bool, seed: int) -> Rollouts:
     """Play an actor from every start in every member; a session ends when every item was shown."""
     if exclude_seen:
         starts = replace(starts, left=torch.minimum(starts.left, simulator.items - _distinct(starts.items)))
@@ -176,9 +176,9 @@ def play(simulator: Simulator, actor: Actor, starts: Starts, *, exclude_seen: bo
         parts.append(_play(simulator, actor, starts.part(rows), int(starts.left.max()), exclude_seen, [seed, first]))
     joined = {
         name: np.concatenate([getattr(part, name) for part in parts], axis=1)
-        for name in ("reward", "doubt", "log_behaviour", "items")
+        for name in ("reward", "ensemble_std", "log_behaviour", "items")
     }
-    return Played(**joined, counted=np.concatenate([part.counted for part in parts]))
+    return Rollouts(**joined, counted=np.concatenate([part.counted for part in parts]))
 
 
 def _distinct(items: Tensor) -> Tensor:
@@ -190,8 +190,8 @@ def _distinct(items: Tensor) -> Tensor:
 
 
 def _play(
-    simulator: Simulator, actor: Actor, starts: Starts, steps: int, exclude_seen: bool, seed: list[int]
-) -> Played:
+    simulator: Simulator, actor: Actor, starts: InitialStates, steps: int, exclude_seen: bool, seed: list[int]
+) -> Rollouts:
     members, users = len(simulator.members), len(starts.left)
     luck, choice = (
         torch.Generator().manual_seed(int(np.random.default_rng([*seed, k]).integers(2**62))) for k in (0, 1)
@@ -201,10 +201,10 @@ def _play(
     numbers = None if starts.users is None else starts.users.repeat(members)
     first = recent(items, feedback, LENGTH)
     moods = [model.after_history(first) for model in simulator.members]  # each remembers all sessions
-    found: dict[str, list[Tensor]] = {"reward": [], "doubt": [], "log_behaviour": [], "items": []}
+    found: dict[str, list[Tensor]] = {"reward": [], "ensemble_std": [], "log_behaviour": [], "items": []}
     for _ in range(steps):
         logs = _own(simulator, moods, users)
-        scene = Scene(items, feedback, shown, logs, choice, numbers)
+        scene = SessionView(items, feedback, shown, logs, choice, numbers)
         chosen = actor(scene).clamp(min=PAD + 1)  # sessions that have ended go on uncounted
         chances = torch.stack([simulator.chances(k, mood, chosen) for k, mood in enumerate(moods)])  # [K, R, C]
         judged = simulator.reward(chances, chosen)  # [K, R]
@@ -221,17 +221,19 @@ def _play(
         feedback = torch.cat([feedback, ((given + 1) * stays)[:, None]], 1)
         shown = torch.cat([shown, chosen[:, None]], 1) if exclude_seen else shown
         found["reward"].append(judged.mean(0))
-        found["doubt"].append(judged.std(0, correction=0) if members > 1 else torch.zeros_like(judged[0]))
+        found["ensemble_std"].append(judged.std(0, correction=0) if members > 1 else torch.zeros_like(judged[0]))
         found["log_behaviour"].append(logs.gather(1, chosen[:, None] - PAD - 1).squeeze(1))
         found["items"].append(chosen)
     shaped = {
         name: torch.stack(values, 1).view(members, users, steps).double().numpy() for name, values in found.items()
     }
     counted = (torch.arange(steps) < starts.left[:, None]).numpy()
-    return Played(shaped["reward"], shaped["doubt"], shaped["log_behaviour"], shaped["items"].astype(np.int64), counted)
+    return Rollouts(
+        shaped["reward"], shaped["ensemble_std"], shaped["log_behaviour"], shaped["items"].astype(np.int64), counted
+    )
 
 
-def _own(simulator: Simulator, moods: list[Mood], users: int) -> Tensor:
+def _own(simulator: Simulator, moods: list[UserState], users: int) -> Tensor:
     """Log behaviour in each session as the member that plays it has it, [R, items]."""
     rows = [slice(k * users, (k + 1) * users) for k in range(len(moods))]
     return torch.cat(

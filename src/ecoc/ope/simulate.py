@@ -10,19 +10,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoc.data.loader import open_cases, open_sessions
+from ecoc.data.loader import open_cases, open_train_sequences
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import data_of, open_models, same_data
 from ecoc.evaluation.ranks import REPEATS, is_seen
 from ecoc.model import Model
 from ecoc.ope.estimators import one_step, ratio_estimate
-from ecoc.ope.logged import Logged, Witness, best_items, open_logged
+from ecoc.ope.logged import DecisionScorer, LoggedDecisions, best_items, open_logged
 from ecoc.ope.rollout import (
     Actor,
-    Played,
-    Scene,
-    Starts,
+    InitialStates,
+    Rollouts,
+    SessionView,
     acting_as_logged,
     acting_at_random,
     acting_by,
@@ -31,9 +31,9 @@ from ecoc.ope.rollout import (
     play,
 )
 from ecoc.ope.simulator import LENGTH, TRUST, FitOn, Simulator, SimulatorConfig, fit_simulator
-from ecoc.ope.trust import IMITATION, REFUSED, imitation_losses, lacking, unskilled, usual_behaviour
+from ecoc.ope.trust import IMITATION, REFUSED, imitation_losses, simulator_warnings, support_warnings, usual_behaviour
 from ecoc.policies.base import Policy, RankBy
-from ecoc.progress import Watcher, unwatched
+from ecoc.progress import ProgressCallback, no_progress
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,7 +45,7 @@ LOGGED = "logged"
 
 
 @dataclass(frozen=True)
-class Play:
+class RolloutConfig:
     """How roll-outs are played."""
 
     users: int = 500
@@ -85,20 +85,22 @@ class Candidate:
 
 
 @dataclass
-class Stage:
+class RolloutEvaluator:
     """Everything that candidates are judged with, fitted once."""
 
-    play: Play
+    play: RolloutConfig
     simulator: Simulator
-    starts: Starts
+    starts: InitialStates
     exclude_seen: bool
-    reference: Played  # the log, played
+    reference: Rollouts  # the log, played
     usual: dict[str, Any]  # how likely the log's own decisions are
 
     @classmethod
-    def open(cls, data: Dataset, settings: Play, split: str, watch: Watcher = unwatched) -> "Stage":
+    def open(
+        cls, data: Dataset, settings: RolloutConfig, split: str, watch: ProgressCallback = no_progress
+    ) -> "RolloutEvaluator":
         """Fit the simulator and play the log in it."""
-        exclude_seen, negatives = habits(data, settings, split)
+        exclude_seen, negatives = session_protocol(data, settings, split)
         config = SimulatorConfig(
             settings.fit_on, settings.members, negatives, most_events=settings.most_events, seed=settings.seed
         )
@@ -118,33 +120,35 @@ class Stage:
     @property
     def reasons(self) -> list[str]:
         """What speaks against every figure."""
-        return unskilled(self.simulator.quality)
+        return simulator_warnings(self.simulator.quality)
 
-    def played(self, candidate: Candidate) -> Played:
+    def played(self, candidate: Candidate) -> Rollouts:
         """A candidate's roll-outs."""
         if candidate.name == LOGGED:
             return self.reference
         kept_out = self.exclude_seen and not candidate.may_repeat
         return play(self.simulator, candidate.actor, self.starts, exclude_seen=kept_out, seed=self.play.seed)
 
-    def facts(self, candidate: Candidate, played: Played) -> dict[str, Any]:
+    def facts(self, candidate: Candidate, played: Rollouts) -> dict[str, Any]:
         """The headline: what a step counts, its ratio to the log's in the same simulator, and how far to trust it."""
         is_log = candidate.name == LOGGED
-        charge = self.play.penalty * max(0.0, played.mean_doubt - self.reference.mean_doubt)  # leaving the log costs
-        value, base = played.value(charge), self.reference.value()
-        low, high = _ratio_interval(played.totals(charge), self.reference.totals(), seed=self.play.seed)
-        reasons = [] if is_log else self.reasons + lacking(played, self.usual)
+        uncertainty_penalty = self.play.penalty * max(
+            0.0, played.mean_doubt - self.reference.mean_doubt
+        )  # leaving the log costs
+        value, base = played.value(uncertainty_penalty), self.reference.value()
+        low, high = _ratio_interval(played.totals(uncertainty_penalty), self.reference.totals(), seed=self.play.seed)
+        reasons = [] if is_log else self.reasons + support_warnings(played, self.usual)
         return {
             "name": candidate.name,
             "kind": "control" if candidate.is_control else "run",
-            "acting": candidate.policy.acting if candidate.policy is not None else "policy",
+            "acting": candidate.policy.ranking_mode if candidate.policy is not None else "policy",
             "reward": value,
             "ratio": value / base if base else 0.0,
             "low": low,
             "high": high,
             "unpenalised": played.value(),
             "doubt": played.mean_doubt,
-            "charge": charge,
+            "charge": uncertainty_penalty,
             "rare_actions": float((played.log_behaviour[:, played.counted] < self.usual["action"]).mean()),
             "items_shown": played.distinct,
             "reasons": reasons,
@@ -159,9 +163,9 @@ def simulate(
     rank_by: RankBy | None = None,
     w: float | None = None,
     m: int | None = None,
-    settings: Play | None = None,
+    settings: RolloutConfig | None = None,
     cloned: bool = True,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """Estimate what runs would earn, beside the log and controls.
 
@@ -171,13 +175,13 @@ def simulate(
     With `cloned`, a run that acts on a value stands beside its cloned policy, which is supervised with averaging.
     """
     began = time.perf_counter()
-    watch, settings = progress or unwatched, settings or Play()
+    watch, settings = progress or no_progress, settings or RolloutConfig()
     models = open_models(runs, rank_by, w=w, m=m)
     dataset = data_of(models[0], data)
     for model in models:
         same_data(model, dataset)
     candidates = _told_apart(controls(dataset) + views(models, cloned=cloned))
-    stage = Stage.open(dataset, settings, "test", watch)
+    stage = RolloutEvaluator.open(dataset, settings, "test", watch)
     logged = open_logged(
         dataset,
         warm=settings.warm,
@@ -187,7 +191,7 @@ def simulate(
         length=max(LENGTH, *(model.policy.length for model in models)),
         exclude_seen=stage.exclude_seen,
     )
-    witness = Witness(stage.simulator, logged)
+    witness = DecisionScorer(stage.simulator, logged)
     paper = _paper_witness(dataset, settings, stage.simulator.quality["negatives"], logged, watch)
     losses = imitation_losses(dataset, {one.name: one.policy for one in candidates if one.policy is not None})
     policies, estimators = [], []
@@ -221,7 +225,7 @@ def simulate(
     }
 
 
-def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, int]:
+def session_protocol(data: Dataset, settings: RolloutConfig, split: str = "test") -> tuple[bool, int]:
     """Whether policies leave out what was seen, and how many negatives the log needs; of validation, without the test.
 
     A log that hardly repeats gets policies that do not.
@@ -230,22 +234,22 @@ def habits(data: Dataset, settings: Play, split: str = "test") -> tuple[bool, in
     if exclude is None:
         cases = open_cases(data, split, min_history=1, most=_DECISIONS, seed=0)
         exclude = bool(is_seen(data, cases).mean() < REPEATS) if len(cases) else True
-    return exclude, made_up(data) if settings.negatives is None else settings.negatives
+    return exclude, synthetic_negatives(data) if settings.negatives is None else settings.negatives
 
 
-def made_up(data: Dataset) -> int:
+def synthetic_negatives(data: Dataset) -> int:
     """How many items at random stand, beside each event, for what users would not have taken.
 
     None where the log holds refusals; with hardly any event of no worth it holds only what users took up.
     """
-    rewards = open_sessions(data).rewards
+    rewards = open_train_sequences(data).rewards
     refused = 0.0 if rewards is None else float((rewards <= 0).mean())
     return 0 if refused >= REFUSED else _NEGATIVES
 
 
 def controls(data: Dataset) -> list[Candidate]:
     """What any policy has to be seen beside: the log itself, chance, what is popular, what pays best."""
-    sessions = open_sessions(data)
+    sessions = open_train_sequences(data)
     count = np.bincount(sessions.items, minlength=data.counts.items + 1).astype(np.float64)
     rewards = np.zeros(0) if sessions.rewards is None else sessions.rewards.astype(np.float64)
     total = np.bincount(sessions.items, rewards, minlength=data.counts.items + 1)
@@ -267,8 +271,8 @@ def views(models: Sequence[Model], *, cloned: bool) -> list[Candidate]:
     found: list[Candidate] = []
     for model in models:
         found.append(Candidate(model.name, acting_by(model.policy), model.policy))
-        if cloned and model.policy.acting != "policy":
-            plain = model.by("policy")
+        if cloned and model.policy.ranking_mode != "policy":
+            plain = model.ranked_by("policy")
             name = f"{model.name}, cloned policy"
             found.append(Candidate(name, acting_by(plain.policy), plain.policy, is_control=True))
     return found
@@ -282,17 +286,19 @@ def _told_apart(found: list[Candidate]) -> list[Candidate]:
     return found
 
 
-def _paper_witness(data: Dataset, settings: Play, negatives: int, logged: Logged, watch: Watcher) -> dict[str, Witness]:
+def _paper_witness(
+    data: Dataset, settings: RolloutConfig, negatives: int, logged: LoggedDecisions, watch: ProgressCallback
+) -> dict[str, DecisionScorer]:
     """Simulators of the test split alone, as the paper has it; and, if the log needs them, with negatives."""
     kinds = {"conditional": 0} | ({"with negatives": negatives} if negatives else {})
     found = {}
     for name, count in kinds.items():
         config = SimulatorConfig("test", 1, count, most_events=settings.most_events, seed=settings.seed)
-        found[name] = Witness(fit_simulator(data, config, watch), logged)
+        found[name] = DecisionScorer(fit_simulator(data, config, watch), logged)
     return found
 
 
-def _chosen(one: Candidate, logged: Logged, exclude_seen: bool) -> Ints:
+def _chosen(one: Candidate, logged: LoggedDecisions, exclude_seen: bool) -> Ints:
     """What a candidate would have shown at the logged states, [N]."""
     if one.policy is not None:
         return best_items(one.policy, logged, exclude_seen=exclude_seen)
@@ -301,12 +307,12 @@ def _chosen(one: Candidate, logged: Logged, exclude_seen: bool) -> Ints:
     for first in range(0, len(logged.items), _ROWS):
         rows = slice(first, first + _ROWS)
         shown = logged.before[rows] if exclude_seen else logged.before[rows, :0]
-        found.append(one.actor(Scene(shown, shown, shown, nothing, random)))
+        found.append(one.actor(SessionView(shown, shown, shown, nothing, random)))
     chosen: Ints = torch.cat(found).numpy()
     return chosen
 
 
-def _estimators(name: str, witness: Witness, chosen: Ints, settings: Play) -> list[dict[str, Any]]:
+def _estimators(name: str, witness: DecisionScorer, chosen: Ints, settings: RolloutConfig) -> list[dict[str, Any]]:
     share = f"{settings.mix:.0%} of decisions"
     decisions = witness.decisions(chosen)
     found = [("one decision", one) for one in one_step(decisions, seed=settings.seed)]
@@ -329,7 +335,7 @@ def _said(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _one_step_ratio(witness: Witness, chosen: Ints, seed: int) -> dict[str, float]:
+def _one_step_ratio(witness: DecisionScorer, chosen: Ints, seed: int) -> dict[str, float]:
     """The paper's number: simulated reward of what is chosen over simulated reward of what was logged."""
     mine, theirs = witness.value(chosen), witness.model
     found = ratio_estimate("one step", mine, theirs, witness.logged.user, seed=seed)

@@ -15,8 +15,8 @@ from ecoc.batch import PAD
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.ope.fitting import Episodes, fit, open_episodes
-from ecoc.ope.response import Mood, ResponseConfig, ResponseModel
-from ecoc.progress import Watcher, unwatched
+from ecoc.ope.response import ResponseConfig, ResponseModel, UserState
+from ecoc.progress import ProgressCallback, no_progress
 
 Ints = NDArray[np.int64]
 FitOn = Literal["log", "test", "train"]
@@ -71,7 +71,7 @@ class Simulator:
         """The feedback that leaves no event in a log; none if all feedback does."""
         return len(self.names) - 1 if self._has_negatives else None
 
-    def chances(self, member: int, mood: Mood, items: Tensor) -> Tensor:
+    def chances(self, member: int, mood: UserState, items: Tensor) -> Tensor:
         """P(feedback) of items [...], [..., feedback]."""
         return torch.softmax(self.members[member].answers(mood, items) / self.temperature, -1)
 
@@ -79,20 +79,20 @@ class Simulator:
         """Expected reward, [...]."""
         return (chances * self.worth[items]).sum(-1)
 
-    def log_behaviour(self, member: int, mood: Mood) -> Tensor:
+    def log_behaviour(self, member: int, mood: UserState) -> Tensor:
         """Log P(item shown next | history), [B, items]; item i in column i - 1."""
         return torch.log_softmax(self._shown_scores(member, mood), -1)
 
-    def shown_total(self, member: int, mood: Mood) -> Tensor:
+    def shown_total(self, member: int, mood: UserState) -> Tensor:
         """What the scores of all items add up to, as a logarithm; [B]."""
         return torch.logsumexp(self._shown_scores(member, mood), -1)
 
-    def shown_score(self, member: int, mood: Mood, items: Tensor) -> Tensor:
+    def shown_score(self, member: int, mood: UserState, items: Tensor) -> Tensor:
         """Score of one item each [B]: log P(item shown next | history) + `shown_total`; [B]."""
         model = self.members[member]
         return (model.behaviour(mood) * model.shown_vectors()[items]).sum(-1)
 
-    def _shown_scores(self, member: int, mood: Mood) -> Tensor:
+    def _shown_scores(self, member: int, mood: UserState) -> Tensor:
         model = self.members[member]
         return model.behaviour(mood) @ model.shown_vectors()[PAD + 1 :].T
 
@@ -104,7 +104,7 @@ class Simulator:
         return np.minimum(left, horizon).astype(np.int64)
 
 
-def fit_simulator(data: Dataset, config: SimulatorConfig, watch: Watcher = unwatched) -> Simulator:
+def fit_simulator(data: Dataset, config: SimulatorConfig, watch: ProgressCallback = no_progress) -> Simulator:
     """Fit the members and judge them on sequences that none of them saw."""
     episodes = open_episodes(
         data, *_targets(data, config.fit_on), length=config.length, most=config.most_events, seed=config.seed
@@ -121,7 +121,7 @@ def fit_members(
     feedback: list[str],
     lengths: Ints,
     config: SimulatorConfig,
-    watch: Watcher = unwatched,
+    watch: ProgressCallback = no_progress,
 ) -> Simulator:
     """A simulator of episodes with `items` items and the given feedback, in sequences of the given lengths."""
     if config.negatives and _NONE in feedback:

@@ -8,7 +8,7 @@ import torch
 
 from ecoc.data.loader import histories, open_cases
 from ecoc.data.sequences import Dataset
-from ecoc.ope.rollout import Played
+from ecoc.ope.rollout import Rollouts
 from ecoc.policies.base import Policy
 
 IMITATION = 0.03
@@ -26,20 +26,20 @@ _CASES = 2000
 _ROWS, _CELLS = 256, 1 << 26  # cases at a time, and most scores kept: 256 MB
 
 
-def usual_behaviour(reference: Played) -> dict[str, Any]:
+def usual_behaviour(reference: Rollouts) -> dict[str, Any]:
     """How likely the log's own decisions and sessions are, at their rarest per cent."""
     steps = reference.log_behaviour[:, reference.counted]
     whole = _session_means(reference)
     return {"action": float(np.quantile(steps, _RARE)), "session": float(np.quantile(whole, _RARE))}
 
 
-def _session_means(played: Played) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _session_means(played: Rollouts) -> np.ndarray[Any, np.dtype[np.float64]]:
     counts = np.maximum(played.counted.sum(1), 1)
     found: np.ndarray[Any, np.dtype[np.float64]] = (played.log_behaviour * played.counted).sum(2) / counts
     return found
 
 
-def unskilled(quality: Mapping[str, Any]) -> list[str]:
+def simulator_warnings(quality: Mapping[str, Any]) -> list[str]:
     """What speaks against every figure of simulators that learnt too little; these agree, too, and dispute nothing.
 
     Items at random that stand for refusals are no help: in a built-in world whose log had lost its refusals, roll-outs
@@ -54,12 +54,12 @@ def unskilled(quality: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def lacking(played: Played, usual: Mapping[str, Any]) -> list[str]:
+def support_warnings(played: Rollouts, usual: Mapping[str, Any]) -> list[str]:
     """What speaks against a figure."""
     rare = float((played.log_behaviour[:, played.counted] < usual["action"]).mean())
     odd = float((_session_means(played) < usual["session"]).mean())
-    doubt = played.mean_doubt
-    share = doubt / abs(played.value()) if played.value() else float(doubt > 0)
+    ensemble_std = played.mean_doubt
+    share = ensemble_std / abs(played.value()) if played.value() else float(ensemble_std > 0)
     found = []
     if rare > _MOST_RARE:
         found.append(f"{rare:.0%} of what it shows the log hardly ever shows there")
@@ -83,7 +83,7 @@ def imitation_losses(data: Dataset, policies: Mapping[str, Policy]) -> dict[str,
     target = torch.from_numpy(np.asarray(data.items[cases.event], np.int64))
     losses = {}
     for name, policy in policies.items():
-        cloned = policy.by("policy") if policy.has_critic else policy
+        cloned = policy.ranked_by("policy") if policy.has_critic else policy
         cloned.train(False)
         scores = []
         for first in range(0, len(cases), _ROWS):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ecoc.batch import PAD, Batch, History
-from ecoc.encoders import Encoder, Imitation
+from ecoc.encoders import Encoder, PredictionTask
 from ecoc.errors import ArtifactError, InputError
 from ecoc.policies import ranking
 
@@ -54,11 +54,11 @@ class Policy(nn.Module, ABC):
         return False
 
     @property
-    def acting(self) -> str:
+    def ranking_mode(self) -> str:
         """How it acts, in a word."""
         return "policy"
 
-    def by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
+    def ranked_by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
         """The same policy acting in another way; none: as it does. Only a policy with a critic has a choice."""
         check_rank_by(rank_by)
         if rank_by not in (None, "policy") or w is not None or m is not None:
@@ -84,18 +84,18 @@ class InnerProductPolicy(Policy):
     """Scores are inner products of a query with one vector an item: one search answers it."""
 
     @abstractmethod
-    def catalogue(self) -> Tensor:
+    def item_matrix(self) -> Tensor:
         """What a query is multiplied with, [V, q]; PAD's row first."""
 
-    def aimed(self, query: Tensor) -> Tensor:
+    def query_vector(self, query: Tensor) -> Tensor:
         """The vector that is multiplied: the query, unless the policy weighs its parts."""
         return query
 
     def scores(self, query: Tensor, first: int, last: int) -> Tensor:
-        return self.aimed(query) @ self.catalogue()[first:last].T
+        return self.query_vector(query) @ self.item_matrix()[first:last].T
 
     def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        products = self.aimed(query)[:, None] * self.catalogue()[items]  # [B, K, q]
+        products = self.query_vector(query)[:, None] * self.item_matrix()[items]  # [B, K, q]
         return products.sum(2), products.abs().sum(2) * ROUNDING
 
 
@@ -124,19 +124,19 @@ class TiedPolicy(InnerProductPolicy):
     def vectors(self) -> Tensor:
         return self.item_vectors()
 
-    def catalogue(self) -> Tensor:
+    def item_matrix(self) -> Tensor:
         return self.item_vectors()
 
     def states(self, history: History) -> Tensor:
         """Mu after every position, [B, L, d]."""
         return self.encoder(self.encoder.embed(self.item_vectors(), history), history)
 
-    def states_of(self, asked: Imitation, history: History) -> Tensor:
+    def states_of(self, task: PredictionTask, history: History) -> Tensor:
         """Mu after every position, from the pass that was made to be taught if that was about these positions."""
-        return self.states(history) if asked.everywhere is None else asked.everywhere
+        return self.states(history) if task.all_states is None else task.all_states
 
     @torch.no_grad()
-    def resting_states(self, history: History) -> Tensor:
+    def eval_states(self, history: History) -> Tensor:
         """Mu after every position as the policy at rest sees it, without dropout."""
         was_training = self.training
         self.train(False)
@@ -145,9 +145,9 @@ class TiedPolicy(InnerProductPolicy):
         finally:
             self.train(was_training)
 
-    def imitate(self, batch: Batch, items: Tensor) -> Imitation:
+    def prediction_task(self, batch: Batch, items: Tensor) -> PredictionTask:
         """States and the items they should point at; `items` are this step's item vectors."""
-        return self.encoder.imitate(items, batch)
+        return self.encoder.prediction_task(items, batch)
 
     def query(self, history: History) -> Tensor:
         return self.encoder.last(self.encoder.embed(self.item_vectors(), history), history)
@@ -163,7 +163,7 @@ class DensePolicy(TiedPolicy):
     def query(self, history: History) -> Tensor:
         return with_one(super().query(history))
 
-    def catalogue(self) -> Tensor:
+    def item_matrix(self) -> Tensor:
         return self.head.weight
 
 

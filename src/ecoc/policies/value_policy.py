@@ -1,4 +1,4 @@
-"""ControlPolicy: a cloned policy and a critic, acting on both by one inner product.
+"""ValuePolicy: a cloned policy and a critic, acting on both by one inner product.
 
     policy   mu . M_i                                     the actor alone: what the paper ranks by
     blend    [mu, w nu, w] . [M_i, mean_j h_j(e_i), -c_i]  pi(i|s) ~ beta(i|s) exp(w (Q(s, i) - c_i)): one vector a user
@@ -34,7 +34,7 @@ _GUARD_ROUNDS = 12
 _GUARD_SCORES = 1 << 26  # most scores a round computes
 
 
-class ControlPolicy(TiedPolicy):
+class ValuePolicy(TiedPolicy):
     """The actor with a critic beside it."""
 
     critic: Critic
@@ -48,7 +48,7 @@ class ControlPolicy(TiedPolicy):
         self.register_buffer("cost", torch.zeros(self.items + 1))
         self._rest: dict[str, Tensor] = {}  # what a policy at rest derives from its weights once; views share it
 
-    def train(self, mode: bool = True) -> "ControlPolicy":
+    def train(self, mode: bool = True) -> "ValuePolicy":
         self._rest.clear()
         super().train(mode)
         return self
@@ -58,10 +58,10 @@ class ControlPolicy(TiedPolicy):
         return True
 
     @property
-    def acting(self) -> str:
+    def ranking_mode(self) -> str:
         return {"blend": f"blend-w{self.w:g}", "rerank": f"rerank-m{self.m}"}.get(self.rank_by, self.rank_by)
 
-    def by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
+    def ranked_by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
         rank_by = rank_by or ("blend" if w is not None else "rerank" if m is not None else None)
         check_rank_by(rank_by)
         if (w is not None and rank_by != "blend") or (m is not None and rank_by != "rerank"):
@@ -90,7 +90,7 @@ class ControlPolicy(TiedPolicy):
         nu = query[:, dim + width : -1].reshape(len(query), -1, dim).transpose(0, 1)
         return query[:, :dim], query[:, dim : dim + width], nu, query[:, -1]
 
-    def aimed(self, query: Tensor) -> Tensor:
+    def query_vector(self, query: Tensor) -> Tensor:
         if self.rank_by in ("policy", "cosine"):
             return query
         if self.rank_by == "control" and self.head is not None:
@@ -100,13 +100,13 @@ class ControlPolicy(TiedPolicy):
             return mu
         return torch.cat([mu, self.w * joined, torch.full_like(mu[:, :1], self.w)], 1)
 
-    def catalogue(self) -> Tensor:
+    def item_matrix(self) -> Tensor:
         if self.rank_by == "cosine":
-            return self._once("unit", lambda: normalize(super(ControlPolicy, self).catalogue(), dim=1))
+            return self._once("unit", lambda: normalize(super(ValuePolicy, self).item_matrix(), dim=1))
         if self.rank_by != "blend":
-            return super().catalogue()
+            return super().item_matrix()
         return self._once(
-            "blend", lambda: torch.cat([super(ControlPolicy, self).catalogue(), self._joined(), -self.cost[:, None]], 1)
+            "blend", lambda: torch.cat([super(ValuePolicy, self).item_matrix(), self._joined(), -self.cost[:, None]], 1)
         )
 
     def _actions(self) -> Tensor:
@@ -125,7 +125,7 @@ class ControlPolicy(TiedPolicy):
 
     def values(self, query: Tensor, items: Tensor, history: History) -> Tensor | None:
         if self.rank_by not in _VALUED:
-            query = self.by("blend").query(history)
+            query = self.ranked_by("blend").query(history)
         _, joined, _, worth = self._parts(query)
         return worth[:, None] + (joined[:, None] * self._joined()[items]).sum(2)
 
@@ -166,7 +166,7 @@ class ControlPolicy(TiedPolicy):
             result[first : first + rows] = q_of(nu[:, :, None], actions[:, items[first : first + rows]]).amin(0)
         return result
 
-    def spread(self, query: Tensor, share: float) -> None:
+    def fit_diversity_penalty(self, query: Tensor, share: float) -> None:
         """Diversity guard: charge items until none is in more than `share` of the lists of these queries.
 
         Four times an even share, where that is more, is any item's right, and so is the share it has in the cloned
@@ -174,18 +174,18 @@ class ControlPolicy(TiedPolicy):
         leaves its item in just that share of the lists as they are, or nothing.
         """
         self.cost.zero_()
-        blend, query = self.by("blend"), query[: max(1, _GUARD_SCORES // self.items)]
+        blend, query = self.ranked_by("blend"), query[: max(1, _GUARD_SCORES // self.items)]
         cap = max(share, _GUARD_EVEN * _GUARD_LIST / self.items)
         if not self.w or cap >= 1 or cap * len(query) < _GUARD_FEWEST:
             return
-        caps = self._shares(self.by("policy").topk(query[:, : self.encoder.dim], _GUARD_LIST)[0]).clamp(min=cap)
+        caps = self._shares(self.ranked_by("policy").topk(query[:, : self.encoder.dim], _GUARD_LIST)[0]).clamp(min=cap)
         for _ in range(_GUARD_ROUNDS):
             self._rest.pop("blend", None)
             items, scores = blend.topk(query, _GUARD_LIST + 1)
             some = ((self._shares(items[:, :_GUARD_LIST]) > caps) | (self.cost > 0)).nonzero().squeeze(1)  # [C]
             if not len(some):
                 break
-            own = blend.aimed(query) @ blend.catalogue()[some].T  # [B, C]
+            own = blend.query_vector(query) @ blend.item_matrix()[some].T  # [B, C]
             edge = torch.where(own >= scores[:, -2:-1], scores[:, -1:], scores[:, -2:-1])  # what would take its place
             rank = ((1 - caps[some]) * len(query)).ceil().long().clamp(min=1) - 1  # [C]
             self.cost[some] += (own - edge).sort(0).values.gather(0, rank[None]).squeeze(0) / self.w

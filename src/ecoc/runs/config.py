@@ -10,14 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ecoc.config import Config, load_toml
-from ecoc.policies.value_policy import LARGEST_W
 from ecoc.data.loader import Mode
 from ecoc.encoders import ENCODERS, EncoderConfig
-from ecoc.errors import ArtifactError, InputError, did_you_mean
+from ecoc.errors import InputError, did_you_mean
 from ecoc.methods import METHODS, MethodConfig
-from ecoc.storage.atomic import json_bytes
-from ecoc.storage.atomic import write_whole
-
 
 
 class TrainConfig(Config):
@@ -159,5 +155,3 @@ def open_preset(name: str, *, encoder: str, method: str) -> dict[str, Any]:
     values["encoder"] = _merged(values["encoder"], content.get("encoders", {}).get(encoder, {}))
     values["method"] = _merged(values["method"], content.get("methods", {}).get(method, {}))
     return values
-
-

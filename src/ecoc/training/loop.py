@@ -25,7 +25,7 @@ from ecoc.methods import Loss, Method, Phase
 from ecoc.methods.targets import Targets
 from ecoc.policies.base import Policy, load_weights
 from ecoc.profiling import Stopwatch
-from ecoc.progress import Watcher
+from ecoc.progress import ProgressCallback
 from ecoc.runs.config import TrainConfig
 from ecoc.runs.folder import BEST, Run
 from ecoc.storage.checkpoint import (
@@ -37,7 +37,7 @@ from ecoc.storage.checkpoint import (
     name_of,
     save_checkpoint,
 )
-from ecoc.training.metrics_log import Journal
+from ecoc.training.metrics_log import MetricsLog
 from ecoc.training.optimiser import Optimiser
 from ecoc.training.signals import Signals
 
@@ -76,8 +76,8 @@ class Loop:
         windows: Windows,
         data: Dataset,
         cases: Cases,
-        journal: Journal,
-        watch: Watcher,
+        journal: MetricsLog,
+        watch: ProgressCallback,
         say: Callable[[str], None],
         *,
         sparse: bool,
@@ -89,9 +89,9 @@ class Loop:
             method,
             betas=(config.beta1, config.beta2),
             decay=config.weight_decay,
-            sparse=method.few_rows() if sparse else set(),
+            sparse=method.sparse_parameters() if sparse else set(),
             decays=method.decays,
-            tower=method.tower,
+            clip_group=method.clip_group,
             before=self._freshen,
         )
         self.lagged = dict(method.lagged)
@@ -101,9 +101,9 @@ class Loop:
         if self.averaged is None and config.ema:
             self.averaged = self.lagged["ema"] = Targets(method.policy, config.ema)
         if sparse:
-            tables = [table for name, table in method.named_parameters() if name in method.few_rows()]
+            tables = [table for name, table in method.named_parameters() if name in method.sparse_parameters()]
             for name, copy in self.lagged.items():
-                if name == "ema" or method.freshens:
+                if name == "ema" or method.syncs_rows:
                     copy.follow_rows(tables)
         self.state = State()
         if self.averaged is not None and config.act_with != "online":
@@ -136,7 +136,7 @@ class Loop:
             mine = {key[len(prefix) :]: t for key, t in parts["targets"].items() if key.startswith(prefix)}
             copy.load(mine, self.state.step)
 
-    def go(self) -> None:
+    def fit(self) -> None:
         """Train to the end, or until a signal: then save and leave as the signal would."""
         self._saved_at = self._started = time.monotonic()
         with Signals() as signals, torch.random.fork_rng(devices=[]):
@@ -169,7 +169,7 @@ class Loop:
         state = self.state
         torch.manual_seed(step_seed(self.config.seed, state.step))
         phase = self._enter_phase()
-        self.method.is_watched = self._ends_line(state.step + 1)
+        self.method.collect_diagnostics = self._ends_line(state.step + 1)
         loss = self.method.loss(batch)
         values = self._checked(loss)
         with self.clock("backward"):
@@ -185,12 +185,12 @@ class Loop:
         with self.clock("log"):
             state.step += 1
             state.transitions += batch.transitions
-            self._note({**values, "norm": norm}, rate, {name: float(value) for name, value in loss.seen.items()})
+            self._note({**values, "norm": norm}, rate, {name: float(value) for name, value in loss.diagnostics.items()})
 
     def _freshen(self, table: torch.nn.Parameter, rows: Tensor) -> None:
         """Rows of a table are about to move: what follows them lazily must have caught up with where they are."""
         for copy in self.lagged.values():
-            copy.fresh(rows, table)
+            copy.sync_rows(rows, table)
 
     def _enter_phase(self) -> Phase:
         """The phase of this step; its first step begins with fresh moments."""
@@ -221,7 +221,7 @@ class Loop:
             f"{self.run.path}: step {step}: {what} is not finite; {where}; lower train.lr or set a smaller train.clip"
         )
 
-    def _note(self, values: dict[str, float], rate: float, seen: dict[str, float]) -> None:
+    def _note(self, values: dict[str, float], rate: float, diagnostics: dict[str, float]) -> None:
         """Add a step to the line being made; write it when it is full, with what is seen in its last step."""
         state, sums = self.state, self.state.sums
         for name, value in values.items():
@@ -236,7 +236,7 @@ class Loop:
                     "epoch": state.step / self.windows.steps,
                     "lr": rate,
                     **line,
-                    **seen,
+                    **diagnostics,
                     "transitions": state.transitions,
                     "seconds": spent,
                     "time": self._shares(),
@@ -244,7 +244,7 @@ class Loop:
             )
             sums.clear()
             state.counts.clear()
-            self._warn(seen)
+            self._warn(diagnostics)
             self.watch("train", state.step, self.steps, note=self._progress(spent))
 
     def _shares(self) -> dict[str, float]:
@@ -254,9 +254,9 @@ class Loop:
         whole = sum(spent.values())
         return {part: round(seconds / whole, 4) for part, seconds in spent.items()} if whole else {}
 
-    def _warn(self, seen: dict[str, float]) -> None:
+    def _warn(self, diagnostics: dict[str, float]) -> None:
         """Say once what the diagnostics worry about."""
-        for name, text in self.method.worries(seen).items():
+        for name, text in self.method.warnings(diagnostics).items():
             if name not in self.state.warned:
                 self.state.warned.append(name)
                 self.say(f"warning: step {self.state.step}: {text}")
@@ -270,7 +270,7 @@ class Loop:
         state = self.state
         results = {"online": self._measure(self.method.policy, signals)}
         if self.averaged is not None:
-            self.averaged.fresh()
+            self.averaged.sync_rows()
             results["ema"] = self._measure(self.averaged.copy, signals)
         if signals.number:
             return
@@ -291,8 +291,8 @@ class Loop:
         self.journal.say(f"step {state.step}: validation {shown} ({source}){', best so far' if is_best else ''}")
 
     def _measure(self, policy: Policy, signals: Signals) -> dict[str, float]:
-        self._let(self.method.settle, policy)
-        return means(rank_cases(policy.by("policy"), self.data, self.cases, stop=lambda: bool(signals.number)))
+        self._let(self.method.calibrate, policy)
+        return means(rank_cases(policy.ranked_by("policy"), self.data, self.cases, stop=lambda: bool(signals.number)))
 
     def _let(self, take: Callable[[Policy, Iterator[Batch]], None], policy: Policy) -> None:
         """Let the method take what it needs of training data into a policy, without a trace in training."""
@@ -325,16 +325,16 @@ class Loop:
         is_ema = self.averaged is not None and self.state.best_source == "ema"
         policy = self.averaged.copy if is_ema and self.averaged is not None else self.method.policy
         if self.averaged is not None:
-            self.averaged.fresh()
+            self.averaged.sync_rows()
         if self.state.best is None:
-            self._let(self.method.settle, policy)
+            self._let(self.method.calibrate, policy)
         return self._write(BEST, policy.state_dict(), {"step": self.state.best_step})
 
     def complete(self) -> None:
         """After the last step: let the method finish the model. Done again after a kill, it comes to the same."""
         best = load_checkpoint(self.run.checkpoints, BEST)
         load_weights(self.method.policy, best.tensors, where=str(self.run.checkpoints / BEST))
-        self._let(self.method.finish, self.method.policy)
+        self._let(self.method.finalize, self.method.policy)
         self._write(BEST, self.method.policy.state_dict(), best.state)
 
     def _write(self, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from ecoc.errors import InputError, ResourceError
 from ecoc.runs.folder import LOG, METRICS
 
 
-class Journal:
+class MetricsLog:
     """Appends to the files of a run folder; `rewind` drops what a killed process wrote after its last checkpoint."""
 
     def __init__(self, folder: Path, *, tensorboard: bool) -> None:

@@ -24,13 +24,13 @@ class Optimiser:
         decay: float,
         sparse: set[str],
         decays: Callable[[str], bool] = lambda name: True,
-        tower: Callable[[str], str] = lambda name: "",
+        clip_group: Callable[[str], str] = lambda name: "",
         before: Callable[[nn.Parameter, Tensor], None] = lambda table, rows: None,
     ) -> None:
         named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._dense = {name: p for name, p in named.items() if name not in sparse}
         self._rows = {name: p for name, p in named.items() if name in sparse}
-        self._betas, self._decay, self._decays, self._tower = betas, decay, decays, tower
+        self._betas, self._decay, self._decays, self._clip_group = betas, decay, decays, clip_group
         self._before = before  # told which rows of a table are about to move
         self._moments = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in self._rows.items()}
         self._steps = 0
@@ -51,13 +51,13 @@ class Optimiser:
         towers: dict[str, list[Tensor]] = {}
         for name, p in self._dense.items():
             if p.grad is not None:
-                towers.setdefault(self._tower(name), []).append(p.grad)
+                towers.setdefault(self._clip_group(name), []).append(p.grad)
         for name, (_, values) in rows.items():
-            towers.setdefault(self._tower(name), []).append(values)
-        norms = {tower: float(get_total_norm(gradients, foreach=True)) for tower, gradients in towers.items()}
-        for tower, norm in norms.items():
+            towers.setdefault(self._clip_group(name), []).append(values)
+        norms = {clip_group: float(get_total_norm(gradients, foreach=True)) for clip_group, gradients in towers.items()}
+        for clip_group, norm in norms.items():
             if clip and norm > clip:
-                torch._foreach_mul_(towers[tower], clip / norm)
+                torch._foreach_mul_(towers[clip_group], clip / norm)
         for group in self._adam.param_groups:
             group["lr"] = lr
         self._adam.step()

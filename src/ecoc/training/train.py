@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from ecoc.config import load_toml
-from ecoc.data.loader import Windows, dims_of, open_cases, open_sessions
-from ecoc.data.rewards import Worth, open_worth
+from ecoc.data.loader import Windows, dims_of, open_cases, open_train_sequences
+from ecoc.data.rewards import RewardScaler, open_reward_scaler
 from ecoc.data.schema import ITEMS
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import Encoder
@@ -20,13 +20,13 @@ from ecoc.errors import ArtifactError, InputError, ResourceError, is_out_of_memo
 from ecoc.methods import Method
 from ecoc.methods.build import build_method
 from ecoc.profiling import peak_rss
-from ecoc.progress import Watcher, unwatched
+from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.config import RunConfig, compose
 from ecoc.runs.folder import BEST, CHECKPOINTS, CONFIG, FINGERPRINT, METRICS, RESULT, Run, is_run
 from ecoc.storage.atomic import file_sha256, json_bytes, lock, write_whole
 from ecoc.storage.checkpoint import load_checkpoint, load_latest, remove_partial, save_checkpoint
 from ecoc.training.loop import Loop, step_seed
-from ecoc.training.metrics_log import Journal
+from ecoc.training.metrics_log import MetricsLog
 
 SPARSE_FROM = 50_000  # items; below, updating every row of the table is as fast as finding the touched ones
 _LEAST_ITEMS = 2
@@ -42,7 +42,7 @@ def train(  # noqa: PLR0913 - one parameter a choice
     config: str | PathLike[str] | Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
-    progress: Watcher | None = None,
+    progress: ProgressCallback | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
     """Train a policy on a prepared dataset, into run folder `out`.
@@ -70,7 +70,7 @@ def train(  # noqa: PLR0913 - one parameter a choice
             _begin(run, dataset, chosen)
         try:
             with _threads(chosen.train.threads):
-                _work(run, dataset, chosen, progress or unwatched, say)
+                _work(run, dataset, chosen, progress or no_progress, say)
         except Exception as error:
             if is_fresh and (isinstance(error, InputError) or is_out_of_memory(error)):
                 shutil.rmtree(run.path, ignore_errors=True)  # settings that cannot be: out of the way of the next try
@@ -153,9 +153,9 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Callable[[str], None]) -> None:
+def _work(run: Run, data: Dataset, config: RunConfig, watch: ProgressCallback, say: Callable[[str], None]) -> None:
     settings = config.train
-    journal = Journal(run.path, tensorboard=settings.tensorboard)
+    journal = MetricsLog(run.path, tensorboard=settings.tensorboard)
 
     def tell(text: str) -> None:
         journal.say(text)
@@ -165,8 +165,10 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Calla
         torch.manual_seed(step_seed(settings.seed, -1))
         method = build_method(config, dims_of(data))
     watch("count", 0, 0)
-    worth = open_worth(data, settings.reward_scale, shuffle=settings.shuffle_rewards, seed=settings.seed)
-    method.learn(open_sessions(data, worth))
+    reward_scaler = open_reward_scaler(
+        data, settings.reward_scale, shuffle=settings.shuffle_rewards, seed=settings.seed
+    )
+    method.fit_statistics(open_train_sequences(data, reward_scaler))
     facts: dict[str, Any] = {
         "run": str(run.path),
         "method": config.method_name,
@@ -181,7 +183,7 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Calla
         "validation": None,
     }
     if method.is_trained:
-        facts |= _train(run, data, config, method, worth, journal, watch, tell)
+        facts |= _train(run, data, config, method, reward_scaler, journal, watch, tell)
     else:
         save_checkpoint(run.checkpoints, BEST, method.policy.state_dict(), {"step": 0})
     best = load_checkpoint(run.checkpoints, BEST)
@@ -193,7 +195,7 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: Watcher, say: Calla
         "data": {"path": str(data.path.absolute()), "checksum": data.checksum},
         "dims": asdict(dims_of(data)),
         "feedback": list(data.manifest.feedback.names),
-        "reward_unit": 1 / worth.factor,
+        "reward_unit": 1 / reward_scaler.factor,
     }
     write_whole(run.path / RESULT, [json_bytes(facts)])
 
@@ -203,15 +205,15 @@ def _train(
     data: Dataset,
     config: RunConfig,
     method: Method,
-    worth: Worth,
-    journal: Journal,
-    watch: Watcher,
+    reward_scaler: RewardScaler,
+    journal: MetricsLog,
+    watch: ProgressCallback,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     settings = config.train
     if settings.windows == "prefix" and method.needs_next:
         raise InputError("train.windows = prefix: its windows end with the target, and this method needs what follows")
-    windows = open_windows(data, config, worth, returns=method.needs_returns)
+    windows = open_windows(data, config, reward_scaler, returns=method.needs_returns)
     cases = open_cases(
         data, "validation", min_history=settings.min_history, most=settings.validation_cases, seed=settings.seed
     )
@@ -228,14 +230,14 @@ def _train(
         say(f"resumed at step {loop.state.step} of {loop.steps}")
     else:
         journal.rewind(0)
-        for line in [*_plan(loop, cases, sparse), f"rewards: {worth}"]:
+        for line in [*_plan(loop, cases, sparse), f"rewards: {reward_scaler}"]:
             say(line)
     if not loop.state.is_over:
-        loop.go()
+        loop.fit()
     state = loop.state
     if state.best is None:
         loop.save_best()
-    if method.finishes:
+    if method.finalizes:
         loop.complete()
     return {
         "epochs": state.step / windows.steps,
@@ -250,7 +252,9 @@ def _train(
     }
 
 
-def open_windows(data: Dataset, config: RunConfig, worth: Worth | None = None, *, returns: bool = False) -> Windows:
+def open_windows(
+    data: Dataset, config: RunConfig, reward_scaler: RewardScaler | None = None, *, returns: bool = False
+) -> Windows:
     """The windows a run learns from."""
     settings = config.train
     return Windows(
@@ -261,7 +265,7 @@ def open_windows(data: Dataset, config: RunConfig, worth: Worth | None = None, *
         mode=settings.windows,
         min_history=settings.min_history,
         seed=settings.seed,
-        worth=worth,
+        reward_scaler=reward_scaler,
         terminal_every=settings.terminal_every,
         returns=returns,
     )
@@ -269,7 +273,7 @@ def open_windows(data: Dataset, config: RunConfig, worth: Worth | None = None, *
 
 def is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
     """Whether only touched rows of the item table are updated; a loss or encoder that reads all rows rules it out."""
-    can = bool(method.few_rows())
+    can = bool(method.sparse_parameters())
     if config.train.table == "sparse" and not can:
         raise InputError(
             "train.table = sparse: this loss, encoder or exploration reads every row of the table; choose dense or auto"
@@ -285,7 +289,7 @@ def _plan(loop: Loop, cases: Any, sparse: bool) -> list[str]:
     return [
         f"learns from {windows.targets:,} targets an epoch, in {windows.windows:,} windows ({windows.mode}), "
         f"{windows.batch:,} a step: {windows.steps:,} steps an epoch, {loop.steps:,} in all",
-        *(f"{name}: {what}" for name, what in loop.method.choices().items()),
+        *(f"{name}: {what}" for name, what in loop.method.describe().items()),
         f"item table: {'only touched rows' if sparse else 'every row'} updated each step",
         f"judged on {len(cases):,} held-out events every {loop.every:,} steps; {config.patience} without gain end it"
         if len(cases)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoc.data.engine import Engine
-from ecoc.data.sql_columns import Cell
+from ecoc.data.sql_columns import SqlColumn
 from ecoc.data.times import MonthDay, rule_for, unit_of
 from ecoc.errors import InputError
 
@@ -94,7 +94,9 @@ def test_iso_of_any_moment_and_offset_is_what_python_reads(moment: datetime, min
     aware = moment.replace(tzinfo=timezone(timedelta(minutes=minutes)))
     engine = Engine()
     try:
-        found = engine.one(f"SELECT {rule_for('iso', None, []).sql(Cell('?'))}".replace("?", f"'{aware.isoformat()}'"))
+        found = engine.one(
+            f"SELECT {rule_for('iso', None, []).sql(SqlColumn('?'))}".replace("?", f"'{aware.isoformat()}'")
+        )
     finally:
         engine.close()
     assert found == (aware - EPOCH) // timedelta(microseconds=1)
@@ -217,7 +219,7 @@ def test_an_impossible_mmdd_is_no_time(day: str) -> None:
 def _month_day(text: str) -> int | None:
     engine = Engine()
     try:
-        found: int | None = engine.one(f"SELECT {MonthDay(2014).sql(Cell('t'))} FROM (SELECT '{text}' AS t)")
+        found: int | None = engine.one(f"SELECT {MonthDay(2014).sql(SqlColumn('t'))} FROM (SELECT '{text}' AS t)")
         return found
     finally:
         engine.close()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from loader_case import KINDS, Past, dataset, logs
 
 from ecoc.batch import PAD
-from ecoc.data.loader import Cases, dims_of, histories, open_cases, open_sessions
+from ecoc.data.loader import Cases, dims_of, histories, open_cases, open_train_sequences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -92,7 +92,7 @@ def test_part_of_the_cases() -> None:
 @given(logs())
 def test_sessions_are_what_a_loop_finds(pasts: list[Past]) -> None:
     with dataset(pasts) as data:
-        sessions = open_sessions(data)
+        sessions = open_train_sequences(data)
         dims = dims_of(data)
     assert (dims.items, dims.users, dims.feedback) == (sum(past.events for past in pasts), len(pasts), KINDS)
     expected, start = [], 0

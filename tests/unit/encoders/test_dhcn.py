@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import dhcn, hypergraph
 from ecoc.encoders.dhcn import DHCN
 from ecoc.encoders.hypergraph import Hypergraph, incidence, overlap
@@ -41,12 +41,12 @@ def build(**options: object) -> DHCN:
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    encoder.learn(logged(SESSIONS))
+    encoder.fit_statistics(logged(SESSIONS))
     return encoder
 
 
-def logged(rows: list[list[int]]) -> Sessions:
-    return Sessions(np.array([item for row in rows for item in row], np.int64), np.cumsum([0, *map(len, rows)]))
+def logged(rows: list[list[int]]) -> TrainSequences:
+    return TrainSequences(np.array([item for row in rows for item in row], np.int64), np.cumsum([0, *map(len, rows)]))
 
 
 def padded(rows: list[list[int]], extra: int = 0) -> History:
@@ -117,7 +117,7 @@ def test_a_dense_operator_is_made_where_it_is_cheaper() -> None:
 def test_without_sessions_items_are_only_scaled(table: Tensor) -> None:
     encoder = DHCN(DHCN.Config(dim=DIM), Dims(ITEMS)).double()
     torch.testing.assert_close(encoder.items(table), table / 4)
-    encoder.learn(logged([]))
+    encoder.fit_statistics(logged([]))
     torch.testing.assert_close(encoder.items(table), table / 4)
 
 
@@ -141,7 +141,7 @@ def test_copies_share_the_hypergraph_and_other_precisions_make_their_own(encoder
     assert twin._hypergraph is encoder._hypergraph
     torch.testing.assert_close(encoder.float().items(table.float()), expected.float())
     with torch.inference_mode():
-        twin.learn(logged([[1, 2], [2, 3]]))
+        twin.fit_statistics(logged([[1, 2], [2, 3]]))
         twin.items(table)
     twin.items(table.requires_grad_()).sum().backward()  # type: ignore[no-untyped-call]
 
@@ -205,7 +205,7 @@ def test_both_views_of_a_session_are_contrasted(table: Tensor) -> None:
     target = nn.functional.pad(history.items[:, 1:], (0, 1))
     items = encoder.items(table)
     torch.manual_seed(5)
-    asked = encoder.imitate(items, Batch(history, target, torch.ones(target.shape), torch.zeros(target.shape)))
+    asked = encoder.prediction_task(items, Batch(history, target, torch.ones(target.shape), torch.zeros(target.shape)))
 
     vectors = [[vector * encoder.scale for vector in items[row]] for row in ROWS]
     states = [naive_state(encoder, row) for row in vectors]
@@ -239,7 +239,7 @@ def test_without_weight_there_is_no_contrast(table: Tensor) -> None:
     encoder, history = build(ssl=0.0), padded(ROWS)
     target = nn.functional.pad(history.items[:, 1:], (0, 1))
     before = torch.get_rng_state()
-    asked = encoder.imitate(
+    asked = encoder.prediction_task(
         encoder.items(table), Batch(history, target, torch.ones(target.shape), torch.zeros(target.shape))
     )
     assert asked.extra == {}

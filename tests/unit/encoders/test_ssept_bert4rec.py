@@ -53,7 +53,7 @@ def shared(encoder: SSEPT, table: Tensor, batch: Batch) -> Batch:
     """What the encoder really read and was asked in training: the batch with its replacements."""
     read: list[History] = []
     hook = encoder.register_forward_pre_hook(lambda _, given: read.append(given[1]))
-    asked = encoder.imitate(table, batch)
+    asked = encoder.prediction_task(table, batch)
     hook.remove()
     assert len(asked.target) == batch.transitions
     target = torch.zeros_like(batch.target).masked_scatter(batch.target != PAD, asked.target)
@@ -113,7 +113,7 @@ def test_nothing_is_replaced_outside_training(table: Tensor) -> None:
 def test_unknown_row_learns_from_known_users(table: Tensor) -> None:
     def gradient(unknown: float) -> Tensor:
         encoder = ssept(unknown=unknown)
-        encoder.imitate(table, windows(100)).states.square().sum().backward()  # type: ignore[no-untyped-call]
+        encoder.prediction_task(table, windows(100)).states.square().sum().backward()  # type: ignore[no-untyped-call]
         assert encoder.users.weight.grad is not None
         return encoder.users.weight.grad.abs().amax(1)
 
@@ -137,7 +137,7 @@ def test_a_catalogue_without_users_can_be_read(table: Tensor) -> None:
     encoder = SSEPT(SSEPT.Config.build({"dim": DIM, "length": LENGTH}), Dims(ITEMS))
     batch = windows(4)
     strangers = replace(batch.history, users=torch.zeros(4, dtype=torch.int64))
-    assert encoder.imitate(table, replace(batch, history=strangers)).states.isfinite().all()
+    assert encoder.prediction_task(table, replace(batch, history=strangers)).states.isfinite().all()
 
 
 # BERT4Rec
@@ -170,7 +170,7 @@ def test_inference_is_the_mask_appended_by_hand(
 def test_training_on_the_last_event_is_inference(table: Tensor) -> None:
     encoder = cloze(last_share=1).eval()
     batch = windows(2 * LENGTH)
-    asked = encoder.imitate(table, batch)
+    asked = encoder.prediction_task(table, batch)
     lengths = batch.history.lengths
     assert torch.equal(asked.target, batch.target[torch.arange(2 * LENGTH), lengths - 1])
     expected = encoder.last(encoder.embed(table, batch.history), batch.history)
@@ -185,7 +185,7 @@ def longest(batch: Batch) -> Batch:
 
 def test_share_of_windows_with_only_the_last_event_masked(table: Tensor) -> None:
     batch = longest(windows(12000))
-    asked = cloze(mask_ratio=0, last_share=0.3).imitate(table, batch).target
+    asked = cloze(mask_ratio=0, last_share=0.3).prediction_task(table, batch).target
     assert len(asked) == len(batch.target)  # one a row
     is_last = (asked == batch.target[:, -1]).float().mean()
     assert is_last == pytest.approx(0.3 + 0.7 / LENGTH, abs=0.03)
@@ -194,9 +194,9 @@ def test_share_of_windows_with_only_the_last_event_masked(table: Tensor) -> None
 def test_every_window_has_a_mask_and_a_fifth_of_its_targets(table: Tensor) -> None:
     encoder = cloze(last_share=0)
     for seed in range(20):
-        assert len(encoder.imitate(table, windows(1, seed=seed)).target) == 1
+        assert len(encoder.prediction_task(table, windows(1, seed=seed)).target) == 1
     batch = longest(windows(12000))
-    masked = len(encoder.imitate(table, batch).target) / batch.transitions
+    masked = len(encoder.prediction_task(table, batch).target) / batch.transitions
     none_drawn = 0.8**LENGTH  # then one is masked all the same
     assert masked == pytest.approx(0.2 + none_drawn / LENGTH, abs=0.02)
 
@@ -212,7 +212,7 @@ def test_masked_item_and_its_feedback_do_not_reach_its_state(table: Tensor) -> N
 
     def asked(table: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         torch.manual_seed(9)
-        found = encoder.imitate(table, batch)
+        found = encoder.prediction_task(table, batch)
         return found.states.detach(), found.target
 
     states, target = asked(table, batch)
@@ -233,7 +233,7 @@ def test_only_targets_are_masked(table: Tensor) -> None:
     unwanted = torch.arange(LENGTH) != 2
     batch = replace(batch, target=batch.target * unwanted)
     encoder = cloze(mask_ratio=1, last_share=0)
-    asked = encoder.imitate(table, batch)
+    asked = encoder.prediction_task(table, batch)
     assert sorted(asked.target.tolist()) == sorted(batch.target[batch.target != PAD].tolist())
 
 
@@ -242,7 +242,7 @@ def test_events_after_the_last_target_are_not_read(table: Tensor) -> None:
     batch = windows(LENGTH)
     row = longest(batch)
     early = replace(row, target=row.target * (torch.arange(LENGTH) < 3))
-    asked = encoder.imitate(table, early)
+    asked = encoder.prediction_task(table, early)
     assert asked.target.tolist() == [row.target[0, 2].item()]
     expected = by_hand(encoder, table[row.history.items[0, :3]] * DIM**0.5)
     torch.testing.assert_close(asked.states[0], expected, rtol=1e-5, atol=1e-5)
@@ -252,14 +252,14 @@ def test_windows_without_a_target_ask_for_nothing(table: Tensor) -> None:
     batch = windows(4)
     one = batch.target.clone()
     one[1:] = PAD
-    assert cloze().imitate(table, replace(batch, target=one)).target.tolist() == [batch.target[0, 0].item()]
+    assert cloze().prediction_task(table, replace(batch, target=one)).target.tolist() == [batch.target[0, 0].item()]
 
 
 def test_mask_is_no_candidate(table: Tensor) -> None:
     encoder = cloze(mask_ratio=1)
     assert encoder.items(table) is table
     assert encoder.mask.shape == (DIM,)
-    target = encoder.imitate(table, windows(500)).target
+    target = encoder.prediction_task(table, windows(500)).target
     assert target.amin() >= 1
     assert target.amax() <= ITEMS
 

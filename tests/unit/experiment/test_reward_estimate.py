@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import ecoc
-from ecoc.experiment.context import Asked, Context
+from ecoc.experiment.context import Context, Request
 from ecoc.experiment.jobs import Store
 from ecoc.experiment.plan import Plan
 from ecoc.experiment.reward import simulate_seconds
@@ -17,7 +17,7 @@ def expected(folder: Path, reward: str) -> float:
     data = ecoc.prepare(
         folder / "log.csv", folder / "data", user="user", item="item", time="time", feedback="event", reward=reward
     )
-    asked = Asked("reward", None, None, 1, 10, None, 100, 0)
+    asked = Request("reward", None, None, 1, 10, None, 100, 0)
     return simulate_seconds(Context(data, folder, Store(folder, {}), asked, Plan(10, 1, 0)), policies=0)
 
 

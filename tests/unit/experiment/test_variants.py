@@ -9,7 +9,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.experiment import EXPERIMENTS, paper
 from ecoc.experiment.ablation import ABLATED
-from ecoc.experiment.cost import Pace, measure
+from ecoc.experiment.cost import StepCost, measure
 from ecoc.experiment.variants import BASE, ECOC, PAPER, PAPER_DATA, VARIANTS, settings, variant_of
 from ecoc.runs.config import RunConfig, presets
 
@@ -109,7 +109,7 @@ def test_an_unknown_method_is_told_the_nearest() -> None:
 
 def test_a_pace_is_measured_and_kept(data: Dataset) -> None:
     found = measure(data, config("sa2c", data), stretch_seconds=0.01)
-    assert Pace.of(found.values()) == found
+    assert StepCost.of(found.values()) == found
     assert 0 < found.cpu < 5
     assert found.epoch_seconds == found.cpu * found.epoch_steps
     assert found.case > 0

@@ -16,7 +16,7 @@ from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import JsonLines, ParquetRows, Reader
 from ecoc.data.schema import GREATEST_REWARD
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, check_exists
-from ecoc.data.sql_columns import Cell, literal
+from ecoc.data.sql_columns import SqlColumn, literal
 from ecoc.data.text import read_head
 from ecoc.data.times import Pattern, RowOrder, TimeRule, rule_for
 from ecoc.errors import InputError, did_you_mean
@@ -207,7 +207,7 @@ def _check_pattern(rule: Pattern, text: str) -> None:
     """Try a strptime pattern on nothing; the engine knows best which codes there are."""
     engine = Engine()
     try:
-        engine.run(f"SELECT {rule.sql(Cell(literal('')))}")
+        engine.run(f"SELECT {rule.sql(SqlColumn(literal('')))}")
     except duckdb.InvalidInputException as error:
         raise InputError(f"--time-format {text!r}: {str(error).splitlines()[0]}; expected e.g. %d/%m/%Y") from None
     finally:

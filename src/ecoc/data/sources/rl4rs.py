@@ -15,7 +15,7 @@ from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import Batches, Reader
 from ecoc.data.schema import Reason, Statistics
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, check_exists, find_beside
-from ecoc.data.sql_columns import Cell
+from ecoc.data.sql_columns import SqlColumn
 from ecoc.data.times import Epoch
 from ecoc.errors import InputError
 
@@ -80,9 +80,9 @@ class Slates(Reader):
         self._bad = bad
         self._label = rows.path.name.split(".")[0].removeprefix("rl4rs_dataset_a_")  # a sequence never spans two files
 
-    def cell(self, name: str) -> Cell:
+    def cell(self, name: str) -> SqlColumn:
         kinds = {"position": "integer", "is_test": "integer", "reward": "number"}
-        return Cell(name, kinds.get(name, "text"))  # type: ignore[arg-type]
+        return SqlColumn(name, kinds.get(name, "text"))  # type: ignore[arg-type]
 
     def batches(self) -> Batches:
         """Stream exposed items; a slate that is not nine items and nine answers is one bad row."""

@@ -9,7 +9,7 @@ from pydantic import Field
 from ecoc.data.bad_rows import BadRows
 from ecoc.data.readers import Batches, Reader, numbered
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source
-from ecoc.data.sql_columns import Cell
+from ecoc.data.sql_columns import SqlColumn
 from ecoc.data.times import Epoch
 from ecoc.errors import InputError
 from ecoc.world import FEEDBACK, REWARDS, Market, item_table, log_batches, parse_world
@@ -67,8 +67,8 @@ class Generated(Reader):
         self._market = market
         self._rows = 0
 
-    def cell(self, name: str) -> Cell:
-        return Cell(name, "integer" if name == "time" else "text")
+    def cell(self, name: str) -> SqlColumn:
+        return SqlColumn(name, "integer" if name == "time" else "text")
 
     def batches(self) -> Batches:
         """Generate the log, gathered into batches of a useful size."""

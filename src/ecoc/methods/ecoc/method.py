@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ecoc.batch import Batch, Sessions
-from ecoc.encoders import Imitation
+from ecoc.batch import Batch, TrainSequences
+from ecoc.encoders import PredictionTask
 from ecoc.errors import InputError
 from ecoc.losses.conservatism import conservatism_loss
 from ecoc.losses.returns import Transitions, lambda_returns
 from ecoc.losses.sampling import sample_pool
-from ecoc.methods.base import Loss, Method, Parts
+from ecoc.methods.base import BuildContext, Loss, Method
 from ecoc.methods.behaviour_loss import BehaviourLoss
 from ecoc.methods.ecoc.cluster_index import ClusterIndex
 from ecoc.methods.ecoc.config import ECoCConfig
@@ -31,7 +31,7 @@ from ecoc.methods.ecoc.step import Columns, Scene, of_branches
 from ecoc.methods.targets import Targets
 from ecoc.policies.base import Policy
 from ecoc.policies.critic import Critic, SeparateCritic, SharedCritic, TowerCritic, clipped, q_all, q_of
-from ecoc.policies.value_policy import ControlPolicy
+from ecoc.policies.value_policy import ValuePolicy
 
 _ALL_UP_TO = 1000  # items; up to here xi enumerates, which is about as fast as a pool and has no noise
 _LARGEST_MERIT = 20.0  # weight of a logged item in advantage-weighted L_BC
@@ -41,17 +41,17 @@ _GUARDED = 4096  # histories the diversity guard looks at
 class ECoC(Method):
     """A cloned policy with a critic that learns its long-term value."""
 
-    policy: ControlPolicy
+    policy: ValuePolicy
     needs_next = True
-    finishes = freshens = True
+    finalizes = syncs_rows = True
 
     class Config(ECoCConfig):
         """Settings of ECoC."""
 
-    def __init__(self, config: Config, parts: Parts) -> None:
+    def __init__(self, config: Config, parts: BuildContext) -> None:
         super().__init__(config, parts)
         self.config = config
-        self.policy = ControlPolicy(parts.make_encoder(), parts.encoder.init)
+        self.policy = ValuePolicy(parts.make_encoder(), parts.encoder.init)
         self.bc = BehaviourLoss(config, parts.dims.items)
         self.policy.critic = _critic(config, parts)
         if config.control:
@@ -66,21 +66,21 @@ class ECoC(Method):
             self.index = ClusterIndex(parts.dims.items, parts.encoder.dim, every=config.index_every)
         self._bound = float("inf")
 
-    def few_rows(self) -> set[str]:
-        if (self.xi != "pool" and self.index is None) or not self.bc.touches_few_rows(self.policy.encoder):
+    def sparse_parameters(self) -> set[str]:
+        if (self.xi != "pool" and self.index is None) or not self.bc.touches_sparse_rows(self.policy.encoder):
             return set()
         return {"policy.table"} | ({"policy.critic.items"} if self.config.critic == "tower" else set())
 
-    def tower(self, name: str) -> str:
+    def clip_group(self, name: str) -> str:
         # The behaviour tower is the supervised model to the last bit: not even clipping may tie it to the critic.
         return "critic" if self.config.critic == "tower" and name.startswith(("policy.critic.", "policy.head.")) else ""
 
     def decays(self, name: str) -> bool:
         return self.config.decay_actor or name.startswith("policy.critic.")
 
-    def learn(self, sessions: Sessions) -> None:
-        super().learn(sessions)
-        self.bc.learn(sessions)
+    def fit_statistics(self, sessions: TrainSequences) -> None:
+        super().fit_statistics(sessions)
+        self.bc.fit_statistics(sessions)
         if sessions.rewards is not None and len(sessions.rewards) and self.config.gamma < 1:
             self._bound = float(abs(sessions.rewards).max()) / (1 - self.config.gamma)
 
@@ -88,12 +88,12 @@ class ECoC(Method):
         config, parts = self.config, dict[str, Tensor]()
         with self.clock("encode"):
             items = self.policy.item_vectors()
-            asked = self.policy.imitate(batch, items)
+            task = self.policy.prediction_task(batch, items)
         if not config.awr:  # before anything else is drawn, as in supervised training
             with self.clock("loss"):
-                parts["bc"] = config.beta * self._bc(asked.states, asked.target, items)
+                parts["bc"] = config.beta * self._bc(task.states, task.target, items)
         with self.clock("encode"):
-            mu = self._mu(batch, asked)  # [B, L, d]
+            mu = self._mu(batch, task)  # [B, L, d]
         with self.clock("critic"):
             scene = self._scene(batch, mu, items)
         if config.alpha:
@@ -110,11 +110,11 @@ class ECoC(Method):
         with self.clock("control"):
             parts |= self._control(scene)
             if config.awr:
-                states = asked.states if asked.everywhere is not None else scene.mu
+                states = task.states if task.all_states is not None else scene.mu
                 parts["bc"] = config.beta * self._bc(states, scene.moves.item, items, self._merit(scene))
-        parts |= asked.extra
+        parts |= task.extra
         total = torch.stack([part.reshape(()) for part in parts.values()]).sum()
-        return Loss(total, parts, self._look(scene, q, aim) if self.is_watched else {})
+        return Loss(total, parts, self._look(scene, q, aim) if self.collect_diagnostics else {})
 
     def _scene(self, batch: Batch, mu: Tensor, items: Tensor) -> Scene:
         critic, moves = self.policy.critic, Transitions.of(batch)
@@ -142,11 +142,11 @@ class ECoC(Method):
     def _bc(self, states: Tensor, target: Tensor, items: Tensor, weight: Tensor | None = None) -> Tensor:
         return self.bc(states, target, items, sparse=self._sparse, weight=weight)
 
-    def _mu(self, batch: Batch, asked: Imitation) -> Tensor:
+    def _mu(self, batch: Batch, task: PredictionTask) -> Tensor:
         """Mu at all positions; an encoder that is taught by another task than the next item encodes them anew."""
         reaches_mu = self.config.critic == "shared" or self.config.dc or self.config.distil or self.config.awr
         with torch.set_grad_enabled(bool(reaches_mu)):
-            return self.policy.states_of(asked, batch.history)
+            return self.policy.states_of(task, batch.history)
 
     def _columns(self, moves: Transitions, mu: Tensor, items: Tensor) -> Columns:
         """All items, those an index finds near, or a pool: half the targets of this step, half from the catalogue."""
@@ -172,7 +172,7 @@ class ECoC(Method):
         is_online, leader = config.next_from == "online", self.policy.critic
         # A tower reads mu from outside: the actor's own, already there, saves a pass of the lagged encoder.
         own_items = leader.items if is_online and isinstance(leader, TowerCritic) else None
-        self.behind.fresh(scene.touched(batch.history.items), own_items)
+        self.behind.sync_rows(scene.touched(batch.history.items), own_items)
         critic, table = lagged.critic, lagged.critic.table(lagged)
         behind = lagged.states(batch.history) if own_items is None else mu
         nu = clipped(critic.states(lagged, batch.history, behind), config.clip)
@@ -215,9 +215,9 @@ class ECoC(Method):
             logits = self._logits(scene.mu, scene.columns, scene.items)
             parts["distil"] = config.distil * _cross_entropy(teacher, logits)
         if config.control and policy.head is not None:
-            seen, items = scene.mu.detach(), scene.items.detach()
-            teacher = self._logits(seen, scene.columns, items) + config.w * taught
-            turned = self._logits(seen + policy.head(seen), scene.columns, items)
+            diagnostics, items = scene.mu.detach(), scene.items.detach()
+            teacher = self._logits(diagnostics, scene.columns, items) + config.w * taught
+            turned = self._logits(diagnostics + policy.head(diagnostics), scene.columns, items)
             parts["control"] = config.control * _cross_entropy(teacher, turned)
         return parts
 
@@ -258,9 +258,9 @@ class ECoC(Method):
         distance = torch.stack([(mine[name] - theirs[name]).square().sum() for name in names]).sum()
         return (distance / torch.stack([mine[name].square().sum() for name in names]).sum()).sqrt()
 
-    def worries(self, seen: dict[str, float]) -> dict[str, str]:
+    def warnings(self, diagnostics: dict[str, float]) -> dict[str, str]:
         found = {}
-        largest = max(abs(seen.get(f"q/{name}", 0.0)) for name in ("logged", "explored", "policy"))
+        largest = max(abs(diagnostics.get(f"q/{name}", 0.0)) for name in ("logged", "explored", "policy"))
         if self._bound == 0:
             found["rewards"] = "all rewards are 0: there is no value to learn; act by policy"
         elif largest > 2 * self._bound:
@@ -268,33 +268,37 @@ class ECoC(Method):
                 f"Q is {largest:.3g}, more than twice what rewards allow ({self._bound:.3g}): it diverges; raise"
                 " method.alpha, lower method.gamma or train.lr"
             )
-        if seen.get("support", 9.0) < 1.5 and self.policy.items > 10:
+        if diagnostics.get("support", 9.0) < 1.5 and self.policy.items > 10:
             found["xi"] = "xi explores fewer than 1.5 items a state: it collapsed onto the policy's favourite"
-        if seen.get("whole", 1.0) == 0:
+        if diagnostics.get("whole", 1.0) == 0:
             found["outcomes"] = (
                 "no transition's outcome lies in its window, so the critic learns nothing: use longer windows"
                 " (encoder.length) or act by policy"
             )
-        if seen.get("states", 0.0) >= 100 and seen["distinct"] <= 0.01 * seen["states"] and self.policy.items > 10:
+        if (
+            diagnostics.get("states", 0.0) >= 100
+            and diagnostics["distinct"] <= 0.01 * diagnostics["states"]
+            and self.policy.items > 10
+        ):
             found["lists"] = (
-                f"the first places of {seen['states']:.0f} lists hold {seen['distinct']:.0f} items: lists collapse;"
-                " lower method.w"
+                f"the first places of {diagnostics['states']:.0f} lists hold {diagnostics['distinct']:.0f} items:"
+                " lists collapse; lower method.w"
             )
         return found
 
-    def finish(self, policy: Policy, batches: Iterable[Batch]) -> None:
+    def finalize(self, policy: Policy, batches: Iterable[Batch]) -> None:
         """Charge items that crowd the lists."""
-        if not isinstance(policy, ControlPolicy) or self.config.rank_by != "blend" or self.config.guard >= 1:
+        if not isinstance(policy, ValuePolicy) or self.config.rank_by != "blend" or self.config.guard >= 1:
             return
         queries, count = [], 0
         for batch in batches:
-            queries.append(policy.by("blend").query(batch.history))
+            queries.append(policy.ranked_by("blend").query(batch.history))
             count += len(queries[-1])
             if count >= _GUARDED:
                 break
-        policy.spread(torch.cat(queries), self.config.guard)
+        policy.fit_diversity_penalty(torch.cat(queries), self.config.guard)
 
-    def choices(self) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         config = self.config
         near = {
             "all": f"every one of {self.policy.items:,} items, weighted by the policy",
@@ -312,7 +316,7 @@ def _cross_entropy(teacher: Tensor, logits: Tensor) -> Tensor:
     return -(teacher.softmax(1) * logits.log_softmax(1)).sum(1).mean()
 
 
-def _critic(config: ECoCConfig, parts: Parts) -> Critic:
+def _critic(config: ECoCConfig, parts: BuildContext) -> Critic:
     """The critic a config asks for."""
     dim = parts.encoder.dim
     common = 1 if config.critic == "separate" else 2

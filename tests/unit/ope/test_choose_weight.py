@@ -21,7 +21,7 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.model import load
 from ecoc.ope import simulate as simulate_module
 from ecoc.ope.choose_weight import choose_w, chosen_point
-from ecoc.ope.simulate import Stage, simulate
+from ecoc.ope.simulate import RolloutEvaluator, simulate
 from ecoc.pages import choose_page
 from ecoc.runs.folder import ACTING, Run, save_acting
 
@@ -73,12 +73,12 @@ def test_the_choice_by_hand() -> None:
 
 
 def test_a_choice_is_kept_and_acted_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate_module, "unskilled", lambda _: [])
+    monkeypatch.setattr(simulate_module, "simulator_warnings", lambda _: [])
     found = choose_w(run, weights=(5.0, 1.0), settings=SMALL)
     assert [point["w"] for point in found["points"]] == [0.0, 1.0, 5.0], "w = 0 is always looked at"
     kept = json.loads((run / ACTING).read_text())
     assert (kept["rank_by"], kept["w"], kept["evidence"]) == ("blend", found["w"], found)
-    assert load(run).policy.acting == f"blend-w{found['w']:g}"
+    assert load(run).policy.ranking_mode == f"blend-w{found['w']:g}"
     assert found["settings"]["fit_on"] == "train"
     assert found["simulator"]["fit_on"] == "train"
     for point in found["points"]:
@@ -91,7 +91,7 @@ def test_simulators_that_know_too_little_choose_nothing(run: Path) -> None:
     assert found["w"] is None
     assert found["reasons"] == found["points"][0]["reasons"][: len(found["reasons"])]
     assert not (run / ACTING).exists()
-    assert load(run).policy.acting == "blend-w10", "as before"
+    assert load(run).policy.ranking_mode == "blend-w10", "as before"
     page = choose_page(found)
     assert f"not chosen, the run acts as before: {found['reasons'][0]}" in page
     assert "chosen: w" not in page
@@ -100,7 +100,7 @@ def test_simulators_that_know_too_little_choose_nothing(run: Path) -> None:
 def test_nothing_is_chosen_for_a_run_unless_it_is_to_be_kept(run: Path) -> None:
     choose_w(run, weights=(2.0,), settings=replace(SMALL, members=1), save=False)
     assert not (run / ACTING).exists()
-    assert load(run).policy.acting == "blend-w10"
+    assert load(run).policy.ranking_mode == "blend-w10"
 
 
 def test_a_run_without_a_critic_has_no_weight(made: Path) -> None:
@@ -111,10 +111,10 @@ def test_a_run_without_a_critic_has_no_weight(made: Path) -> None:
 def test_the_chosen_weight_can_be_overruled(run: Path) -> None:
     save_acting(Run(run), "blend", 3.0, {})
     model = load(run)
-    assert model.policy.acting == "blend-w3"
-    assert model.by("policy").policy.acting == "policy"
-    assert model.by("blend", w=7).policy.acting == "blend-w7"
-    assert model.by("blend").policy.acting == "blend-w3"
+    assert model.policy.ranking_mode == "blend-w3"
+    assert model.ranked_by("policy").policy.ranking_mode == "policy"
+    assert model.ranked_by("blend", w=7).policy.ranking_mode == "blend-w7"
+    assert model.ranked_by("blend").policy.ranking_mode == "blend-w3"
     assert ecoc.evaluate(run, rank_by="policy", untrained=False)["acting"] == "policy"
     assert ecoc.evaluate(run, untrained=False)["acting"] == "blend-w3"
     plain = rows(simulate([run], rank_by="policy", settings=replace(SMALL, members=1)))
@@ -123,19 +123,23 @@ def test_the_chosen_weight_can_be_overruled(run: Path) -> None:
 
 def test_a_choice_changes_what_is_recommended(run: Path) -> None:
     history = [[load(run).vocab.ids(np.array([1]))[0]]]
-    before = load(run).by("blend", w=0).recommend(history, k=5)
+    before = load(run).ranked_by("blend", w=0).recommend(history, k=5)
     save_acting(Run(run), "blend", 0.0, {})
-    assert load(run).recommend(history, k=5).items == before.items == load(run).by("policy").recommend(history, 5).items
+    assert (
+        load(run).recommend(history, k=5).items
+        == before.items
+        == load(run).ranked_by("policy").recommend(history, 5).items
+    )
 
 
 def test_other_weights_do_not_act_by_a_choice_made_for_these(run: Path, made: Path, tmp_path: Path) -> None:
     save_acting(Run(run), "blend", 3.0, {})
     retrained = shutil.copytree(made / "retrained", tmp_path / "retrained")
     shutil.copy(run / ACTING, retrained / ACTING)
-    assert load(retrained).policy.acting == "blend-w10"
+    assert load(retrained).policy.ranking_mode == "blend-w10"
     plain = shutil.copytree(made / "supervised", tmp_path / "supervised")
     save_acting(Run(plain), "blend", 3.0, {})
-    assert load(plain).policy.acting == "policy", "there is nothing to blend"
+    assert load(plain).policy.ranking_mode == "policy", "there is nothing to blend"
 
 
 @pytest.mark.parametrize(
@@ -201,12 +205,12 @@ def test_nothing_of_the_test_split_decides_how_validation_is_played(made: Path, 
     else:  # a log of what was taken up, but for the test split
         data.rewards = np.where(changed, data.rewards, np.asarray(data.rewards) + 1).astype(np.float32)
     settings = replace(SMALL, members=1, fit_on="train")
-    stage = Stage.open(data, settings, "validation")
+    stage = RolloutEvaluator.open(data, settings, "validation")
     assert (stage.exclude_seen, stage.simulator.none is None) == (True, what == "items")
 
 
 def test_a_simulator_of_the_training_part_does_not_know_how_long_sequences_went_on(made: Path) -> None:
     data = ecoc.open_data(made / "data")
     data.train_lengths = np.minimum(np.asarray(data.train_lengths), 9)
-    simulator = Stage.open(data, replace(SMALL, members=1, fit_on="train"), "validation").simulator
+    simulator = RolloutEvaluator.open(data, replace(SMALL, members=1, fit_on="train"), "validation").simulator
     assert simulator.lengths.max() == 9

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ecoc.errors import Terminated, TrainingError
-from ecoc.experiment.jobs import CELLS, Arrays, Cell, Clock, Found, OutOfTimeError, Store, in_order, run_cells
-from ecoc.progress import Watcher, unwatched
+from ecoc.experiment.jobs import CELLS, Arrays, Cell, Clock, JobResult, OutOfTimeError, Store, in_order, run_cells
+from ecoc.progress import ProgressCallback, no_progress
 
 COMMON = {"data": "abc", "ecoc": "0.1"}
 
@@ -18,31 +18,33 @@ COMMON = {"data": "abc", "ecoc": "0.1"}
 class Counted:
     """Work that counts how often it is done."""
 
-    def __init__(self, result: Callable[[Watcher], tuple[dict[str, Any], Arrays]] | None = None) -> None:
+    def __init__(self, result: Callable[[ProgressCallback], tuple[dict[str, Any], Arrays]] | None = None) -> None:
         self.times = 0
         self._result = result or (lambda watch: ({"ndcg": 0.25}, {"ranks": np.arange(5.0)}))
 
-    def __call__(self, watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def __call__(self, watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         self.times += 1
         return self._result(watch)
 
 
-def cell(work: Callable[[Watcher], Any], name: str = "run/sasrec/seed-0", **more: Any) -> Cell:
+def cell(work: Callable[[ProgressCallback], Any], name: str = "run/sasrec/seed-0", **more: Any) -> Cell:
     depends: Mapping[str, Any] = more.pop("depends", {"steps": 10})
     return Cell(name, work, lambda: depends, **more)
 
 
-def run(folder: Path, *cells: Cell, clock: Clock | None = None, common: Mapping[str, Any] = COMMON) -> dict[str, Found]:
+def run(
+    folder: Path, *cells: Cell, clock: Clock | None = None, common: Mapping[str, Any] = COMMON
+) -> dict[str, JobResult]:
     told: list[str] = []
     results = run_cells(
-        cells, Store(folder, common), clock or Clock(), unwatched, lambda one, found, is_new: told.append(one.name)
+        cells, Store(folder, common), clock or Clock(), no_progress, lambda one, found, is_new: told.append(one.name)
     )
     assert told == list(results)
     return results
 
 
-def raising(error: BaseException) -> Callable[[Watcher], Any]:
-    def work(watch: Watcher) -> Any:
+def raising(error: BaseException) -> Callable[[ProgressCallback], Any]:
+    def work(watch: ProgressCallback) -> Any:
         raise error
 
     return work
@@ -154,7 +156,7 @@ def test_cells_are_done_once_each_the_cheapest_first_and_later_stages_last() -> 
 def test_without_time_a_cell_is_not_begun_and_next_time_it_is(tmp_path: Path) -> None:
     now = [0.0]
 
-    def slow(watch: Watcher) -> tuple[dict[str, Any], Arrays]:
+    def slow(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         now[0] += 40
         return {}, {}
 
@@ -170,7 +172,7 @@ def test_without_time_a_cell_is_not_begun_and_next_time_it_is(tmp_path: Path) ->
 def test_work_that_goes_on_after_the_end_is_stopped(tmp_path: Path) -> None:
     now = [0.0]
 
-    def endless(watch: Watcher) -> Any:
+    def endless(watch: ProgressCallback) -> Any:
         while True:
             now[0] += 1
             watch("train", now[0], 0)
@@ -179,7 +181,7 @@ def test_work_that_goes_on_after_the_end_is_stopped(tmp_path: Path) -> None:
     assert (found.status, found.message) == ("not run", "not run: out of time")
     assert now[0] == 10
     with pytest.raises(OutOfTimeError):
-        Clock(0.0, lambda: 1.0).watched(unwatched)("train", 0, 0)
+        Clock(0.0, lambda: 1.0).watched(no_progress)("train", 0, 0)
 
 
 def test_a_part_of_the_time_ends_no_later_than_the_whole() -> None:

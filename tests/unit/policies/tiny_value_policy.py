@@ -1,4 +1,4 @@
-"""A tiny ControlPolicy, and its scores computed item by item."""
+"""A tiny ValuePolicy, and its scores computed item by item."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from ecoc.batch import PAD, Dims, History
 from ecoc.encoders import ENCODERS
-from ecoc.methods import Parts
+from ecoc.methods import BuildContext
 from ecoc.methods.ecoc.method import ECoC
-from ecoc.policies.value_policy import ControlPolicy
+from ecoc.policies.value_policy import ValuePolicy
 
 Floats = NDArray[np.float64]
 ITEMS, DIM, LENGTH = 30, 5, 4
@@ -27,13 +27,13 @@ def name(kind: dict[str, Any]) -> str:
     return f"{kind['critic']}-{kind['heads']}"
 
 
-def make(items: int = ITEMS, seed: int = 0, **chosen: object) -> ControlPolicy:
+def make(items: int = ITEMS, seed: int = 0, **chosen: object) -> ValuePolicy:
     """At rest, in float64, with charges; padding's row would be everyone's favourite."""
     kind, dims = ENCODERS["gru4rec"], Dims(items)
     config = kind.Config.build({"dim": DIM, "length": LENGTH, "init": 0.8, "hidden": 6, "head": 0, "dropout": 0.3})
     told = {"hidden": 8, "dueling": True, "dc": 0.0, "control": 0.5, "rank_by": "blend", "w": 3.0, "m": 6} | chosen
     torch.manual_seed(seed)
-    parts = Parts(dims, config, lambda **changes: kind(config.model_copy(update=changes), dims))
+    parts = BuildContext(dims, config, lambda **changes: kind(config.model_copy(update=changes), dims))
     policy = ECoC(ECoC.Config.build(told), parts).policy.double()
     with torch.no_grad():
         policy.cost[1:].uniform_(0, 0.3)
@@ -54,7 +54,7 @@ class Hand:
     """What the policy should know of some histories, row by row: mu . M_i, V, and nu_j . h_j(i)."""
 
     @torch.no_grad()
-    def __init__(self, policy: ControlPolicy, history: History) -> None:
+    def __init__(self, policy: ValuePolicy, history: History) -> None:
         critic, table = policy.critic, policy.critic.table(policy)
         mu = policy.encoder.last(policy.encoder.embed(policy.table, history), history)
         nu = critic.last(policy, history, mu).numpy()

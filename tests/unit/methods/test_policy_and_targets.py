@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import ENCODERS, Encoder, EncoderConfig
 from ecoc.errors import ArtifactError
-from ecoc.methods import Parts
+from ecoc.methods import BuildContext
 from ecoc.methods.supervised import Supervised
 from ecoc.methods.targets import Targets
 from ecoc.methods.untrained import MarkovPolicy
@@ -82,11 +82,11 @@ def test_a_fresh_table_is_random_but_for_padding() -> None:
 def test_the_padding_row_stays_zero_while_others_learn(form: str, is_sparse: bool, decay: float) -> None:
     torch.manual_seed(0)
     encoder = ENCODERS["sasrec"].Config.build({"dim": DIM, "length": LENGTH})
-    method = Supervised(Supervised.Config.build({"loss": form, "n2": 30}), Parts(DIMS, encoder, make_encoder))
-    assert method.few_rows() == ({"policy.table"} if form != "full" else set())
+    method = Supervised(Supervised.Config.build({"loss": form, "n2": 30}), BuildContext(DIMS, encoder, make_encoder))
+    assert method.sparse_parameters() == ({"policy.table"} if form != "full" else set())
     batches = [sample_batch(seed) for seed in range(6)]
     seen = torch.cat([batch.target[batch.target != PAD] for batch in batches]).numpy()
-    method.learn(Sessions(seen, torch.tensor([0, len(seen)]).numpy()))
+    method.fit_statistics(TrainSequences(seen, torch.tensor([0, len(seen)]).numpy()))
     method.policy.encoder.sparse = is_sparse
     optimiser = Optimiser(method, betas=(0.9, 0.98), decay=decay, sparse={"policy.table"} if is_sparse else set())
     before = method.policy.table.detach().clone()
@@ -152,7 +152,7 @@ def test_a_batch_is_answered_as_its_rows_one_by_one(rows: list[list[int]]) -> No
 def test_what_is_imitated_is_each_successor() -> None:
     policy = make_policy().eval()
     batch = sample_batch(0)
-    found = policy.imitate(batch, policy.item_vectors())
+    found = policy.prediction_task(batch, policy.item_vectors())
     wanted = batch.target != PAD
     assert torch.equal(found.target, batch.target[wanted])
     assert torch.allclose(found.states, policy.states(batch.history)[wanted], atol=1e-6)

@@ -1,4 +1,4 @@
-"""ControlPolicy: ways to act against scores computed item by item."""
+"""ValuePolicy: ways to act against scores computed item by item."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_control import DIM, ITEMS, KINDS, Hand, best, histories, make, name
+from tiny_value_policy import DIM, ITEMS, KINDS, Hand, best, histories, make, name
 
 from ecoc.batch import PAD
 from ecoc.errors import InputError
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("w", [0.0, 0.7, 25.0])
 @torch.no_grad()
 def test_the_blend_is_one_product_of_actor_value_and_charge(kind: dict[str, Any], w: float) -> None:
-    policy, history = make(**kind).by("blend", w=w), histories()
+    policy, history = make(**kind).ranked_by("blend", w=w), histories()
     query, hand = policy.query(history), Hand(policy, history)
     expected = hand.blend(w)
     np.testing.assert_allclose(policy.scores(query, 1, ITEMS + 1).numpy(), expected[:, 1:], rtol=1e-9, atol=1e-9)
@@ -39,7 +39,7 @@ def test_the_blend_is_one_product_of_actor_value_and_charge(kind: dict[str, Any]
 @torch.no_grad()
 def test_without_weight_the_blend_is_the_actor(kind: dict[str, Any]) -> None:
     policy, history = make(**kind), histories(40)
-    blend, actor = policy.by("blend", w=0.0), policy.by("policy")
+    blend, actor = policy.ranked_by("blend", w=0.0), policy.ranked_by("policy")
     target = torch.randint(1, ITEMS + 1, (40,), generator=torch.Generator().manual_seed(0))
     assert torch.equal(blend.topk(blend.query(history), 9)[0], actor.topk(actor.query(history), 9)[0])
     assert torch.equal(blend.ranks(blend.query(history), target), actor.ranks(actor.query(history), target))
@@ -52,7 +52,7 @@ def test_without_weight_the_blend_is_the_actor(kind: dict[str, Any]) -> None:
 @pytest.mark.parametrize("rank_by", ["blend", "rerank"])
 @torch.no_grad()
 def test_values_are_the_states_worth_and_the_mean_of_the_critics(kind: dict[str, Any], rank_by: RankBy) -> None:
-    policy, history = make(**kind).by(rank_by), histories()
+    policy, history = make(**kind).ranked_by(rank_by), histories()
     items = torch.randint(1, ITEMS + 1, (7, 4), generator=torch.Generator().manual_seed(2))
     found, hand = policy.values(policy.query(history), items, history), Hand(policy, history)
     assert found is not None
@@ -65,7 +65,7 @@ def test_values_are_the_states_worth_and_the_mean_of_the_critics(kind: dict[str,
 @torch.no_grad()
 def test_an_actor_that_does_not_act_on_values_still_knows_them(rank_by: RankBy) -> None:
     policy, history, items = make(), histories(), torch.arange(1, 8)[:, None]
-    view = policy.by(rank_by)
+    view = policy.ranked_by(rank_by)
     query = view.query(history)
     assert query.shape == (7, DIM)
     found, expected = view.values(query, items, history), policy.values(policy.query(history), items, history)
@@ -77,29 +77,29 @@ def test_an_actor_that_does_not_act_on_values_still_knows_them(rank_by: RankBy) 
 @torch.no_grad()
 def test_cosine_ranks_by_direction() -> None:
     policy, history = make(), histories()
-    view = policy.by("cosine")
+    view = policy.ranked_by("cosine")
     unit = torch.nn.functional.normalize(policy.table[1:], dim=1)
-    expected = (policy.by("policy").query(history) @ unit.T).argsort(1, descending=True) + 1
+    expected = (policy.ranked_by("policy").query(history) @ unit.T).argsort(1, descending=True) + 1
     assert torch.equal(view.topk(view.query(history), ITEMS)[0], expected)
-    assert view.acting == "cosine"
+    assert view.ranking_mode == "cosine"
 
 
 @torch.no_grad()
 def test_control_turns_the_query_over_unchanged_items() -> None:
     policy, history = make(), histories()
-    view = policy.by("control")
+    view = policy.ranked_by("control")
     assert policy.head is not None
-    mu = policy.by("policy").query(history)
+    mu = policy.ranked_by("policy").query(history)
     expected = ((mu + policy.head(mu)) @ policy.table.T).numpy()
     assert view.topk(view.query(history), ITEMS)[0].tolist() == best(expected)
-    assert torch.equal(view.catalogue(), policy.table)
+    assert torch.equal(view.item_matrix(), policy.table)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=name)
 @pytest.mark.parametrize(("m", "k"), [(1, 5), (6, 4), (6, 6), (6, 11), (ITEMS + 9, ITEMS + 9)])
 @torch.no_grad()
 def test_reranking_orders_the_actors_best_by_the_least_value(kind: dict[str, Any], m: int, k: int) -> None:
-    policy, history = make(**kind).by("rerank", m=m), histories()
+    policy, history = make(**kind).ranked_by("rerank", m=m), histories()
     hand, every = Hand(policy, history), set(range(1, ITEMS + 1))
     items, scores = policy.topk(policy.query(history), k)
     assert items.tolist() == [hand.listed(row, m, every)[:k] for row in range(7)]
@@ -109,7 +109,7 @@ def test_reranking_orders_the_actors_best_by_the_least_value(kind: dict[str, Any
 @pytest.mark.parametrize("is_short", [False, True])
 @torch.no_grad()
 def test_reranking_leaves_out_what_it_is_told(is_short: bool) -> None:
-    policy, history = make().by("rerank", m=6), histories()
+    policy, history = make().ranked_by("rerank", m=6), histories()
     hand, query, draw = Hand(policy, history), policy.query(history), torch.Generator().manual_seed(4)
     only = torch.tensor([3, 7, 9, 2, 20, PAD] if is_short else [*range(1, ITEMS, 2), PAD])
     exclude = torch.randint(0, ITEMS + 1, (7, 8), generator=draw)  # PAD among them
@@ -128,7 +128,7 @@ def test_reranking_leaves_out_what_it_is_told(is_short: bool) -> None:
 @torch.no_grad()
 def test_ranks_are_places_in_the_list(seed: int, m: int, excluded: int, kind: dict[str, Any]) -> None:
     shape = kind | {"hidden": 0}  # two items that no unit of h answers to would have the same value
-    policy, history = make(items=12, seed=seed, **shape).by("rerank", m=m), histories(6, seed, items=12)
+    policy, history = make(items=12, seed=seed, **shape).ranked_by("rerank", m=m), histories(6, seed, items=12)
     draw, query = torch.Generator().manual_seed(seed), policy.query(history)
     exclude = torch.randint(0, 13, (6, excluded), generator=draw)
     hand = Hand(policy, history)
@@ -143,7 +143,7 @@ def test_ranks_are_places_in_the_list(seed: int, m: int, excluded: int, kind: di
 
 @torch.no_grad()
 def test_equal_values_stay_in_the_actors_order_and_share_their_places() -> None:
-    policy, history = make().by("rerank", m=4), histories()
+    policy, history = make().ranked_by("rerank", m=4), histories()
     for weight in policy.critic.h.weights:
         weight.zero_()  # every item is worth the same
     query, hand = policy.query(history), Hand(policy, history)
@@ -155,7 +155,7 @@ def test_equal_values_stay_in_the_actors_order_and_share_their_places() -> None:
 
 @torch.no_grad()
 def test_of_equals_at_the_edge_only_the_one_listed_is_reranked() -> None:
-    policy, history = make(critic="tower", hidden=0).by("rerank", m=4), histories(1)
+    policy, history = make(critic="tower", hidden=0).ranked_by("rerank", m=4), histories(1)
     order = best(Hand(policy, history).logits)[0]
     inside, outside = sorted([order[3], order[10]])
     policy.table[order[10]] = policy.table[order[3]]
@@ -169,7 +169,7 @@ def test_of_equals_at_the_edge_only_the_one_listed_is_reranked() -> None:
 @pytest.mark.parametrize("rank_by", ["policy", "blend", "rerank", "control"])
 @torch.no_grad()
 def test_padding_is_never_listed(rank_by: RankBy) -> None:
-    policy = make().by(rank_by)
+    policy = make().ranked_by(rank_by)
     items, scores = policy.topk(policy.query(histories()), ITEMS + 3)
     assert items.shape == (7, ITEMS)
     assert (items != PAD).all()
@@ -189,28 +189,28 @@ def test_padding_is_never_listed(rank_by: RankBy) -> None:
 )
 def test_ways_that_are_none_are_refused(given_: dict[str, Any], word: str) -> None:
     with pytest.raises(InputError, match=word):
-        make().by(**given_)
+        make().ranked_by(**given_)
 
 
 def test_acting_by_control_needs_a_head() -> None:
     with pytest.raises(InputError, match="control"):
-        make(control=0.0).by("control")
+        make(control=0.0).ranked_by("control")
 
 
 @torch.no_grad()
 def test_views_share_weights_and_leave_the_policy_as_it_is() -> None:
     policy, history = make(w=3.0, m=6), histories()
     before = policy.topk(policy.query(history), 5)[0]
-    view = policy.by(w=9.0).by(m=2)
-    assert (view.rank_by, view.w, view.m, view.acting) == ("rerank", 9.0, 2, "rerank-m2")
-    assert (policy.rank_by, policy.w, policy.m, policy.acting) == ("blend", 3.0, 6, "blend-w3")
-    assert view.by("blend").acting == "blend-w9"
-    assert policy.by() is not policy
-    assert policy.by(w=0.0).w == 0.0
+    view = policy.ranked_by(w=9.0).ranked_by(m=2)
+    assert (view.rank_by, view.w, view.m, view.ranking_mode) == ("rerank", 9.0, 2, "rerank-m2")
+    assert (policy.rank_by, policy.w, policy.m, policy.ranking_mode) == ("blend", 3.0, 6, "blend-w3")
+    assert view.ranked_by("blend").ranking_mode == "blend-w9"
+    assert policy.ranked_by() is not policy
+    assert policy.ranked_by(w=0.0).w == 0.0
     assert view.table is policy.table
     assert view.cost is policy.cost
     assert torch.equal(policy.topk(policy.query(history), 5)[0], before)
-    heavy = policy.by(w=300.0)
+    heavy = policy.ranked_by(w=300.0)
     assert not torch.equal(heavy.topk(heavy.query(history), 5)[0], before)
     policy.train()
     policy.table.normal_()

@@ -15,7 +15,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.model import load
 from ecoc.ope.estimators import SessionLog, calibrated, sessions
-from ecoc.ope.logged import Logged, Witness, best_items, open_logged
+from ecoc.ope.logged import DecisionScorer, LoggedDecisions, best_items, open_logged
 from ecoc.ope.response import ResponseConfig, ResponseModel
 from ecoc.ope.simulator import LENGTH as LOOKS_BACK
 from ecoc.ope.simulator import Simulator
@@ -73,7 +73,7 @@ def policies(folder: Path) -> dict[str, Policy]:
 
 
 @pytest.fixture(scope="module")
-def everything(data: Dataset) -> Logged:
+def everything(data: Dataset) -> LoggedDecisions:
     return open_logged(data, warm=WARM, horizon=HORIZON, most=10**6, seed=0)
 
 
@@ -94,12 +94,12 @@ def simulator(data: Dataset) -> Simulator:
 
 
 @pytest.fixture(scope="module")
-def witness(simulator: Simulator, everything: Logged) -> Witness:
+def witness(simulator: Simulator, everything: LoggedDecisions) -> DecisionScorer:
     return witness_of(simulator, everything)
 
 
-def witness_of(simulator: Simulator, logged: Logged) -> Witness:
-    return Witness(simulator, logged)
+def witness_of(simulator: Simulator, logged: LoggedDecisions) -> DecisionScorer:
+    return DecisionScorer(simulator, logged)
 
 
 class Past:
@@ -145,7 +145,7 @@ def slow_best(policy: Policy, past: Past, *, exclude_seen: bool) -> int:
 # The log
 
 
-def test_sessions_are_the_test_events_in_order(data: Dataset, everything: Logged) -> None:
+def test_sessions_are_the_test_events_in_order(data: Dataset, everything: LoggedDecisions) -> None:
     whole = slow_sessions(data)
     expected = [(past, number, step) for number, session in enumerate(whole) for step, past in enumerate(session)]
     assert len(expected) == len(everything.items) > 60
@@ -172,7 +172,9 @@ def test_sessions_end_at_the_horizon(data: Dataset, horizon: int) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 10, 40])
-def test_only_as_many_whole_sessions_are_kept_as_are_needed(data: Dataset, everything: Logged, most: int) -> None:
+def test_only_as_many_whole_sessions_are_kept_as_are_needed(
+    data: Dataset, everything: LoggedDecisions, most: int
+) -> None:
     found = open_logged(data, warm=WARM, horizon=HORIZON, most=most, seed=0)
     assert most <= len(found.items) < most + HORIZON
     whole = {session[0].sequence: [past.item for past in session] for session in slow_sessions(data)}
@@ -199,7 +201,7 @@ def test_a_log_without_such_decisions_is_refused(data: Dataset) -> None:
 @pytest.mark.parametrize("exclude_seen", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_best_items_are_the_policys_own_one_by_one(
-    policies: dict[str, Policy], everything: Logged, pasts: list[Past], name: str, exclude_seen: bool
+    policies: dict[str, Policy], everything: LoggedDecisions, pasts: list[Past], name: str, exclude_seen: bool
 ) -> None:
     chosen = best_items(policies[name], everything, exclude_seen=exclude_seen)
     assert chosen.tolist() == [slow_best(policies[name], past, exclude_seen=exclude_seen) for past in pasts]
@@ -229,7 +231,7 @@ class Oldest(Policy):
 
 @pytest.mark.parametrize("length", [1, 3, 50])
 def test_a_policy_is_told_of_as_many_events_as_it_reads(
-    data: Dataset, everything: Logged, pasts: list[Past], length: int
+    data: Dataset, everything: LoggedDecisions, pasts: list[Past], length: int
 ) -> None:
     policy = Oldest(data.counts.items, length)
     assert best_items(policy, everything, exclude_seen=False).tolist() == [past.items[-length:][0] for past in pasts]
@@ -267,7 +269,7 @@ def slow_value(simulator: Simulator, past: Past, item: int) -> float:
     return total / len(simulator.members)
 
 
-def test_chances_are_the_members_mean_and_sum_to_one(witness: Witness, pasts: list[Past]) -> None:
+def test_chances_are_the_members_mean_and_sum_to_one(witness: DecisionScorer, pasts: list[Past]) -> None:
     shown = np.array([past.item for past in pasts])
     other = shown % ITEMS + 1
     chance, of_other = witness.chance(shown), witness.chance(other)
@@ -282,21 +284,21 @@ def test_chances_are_the_members_mean_and_sum_to_one(witness: Witness, pasts: li
     assert np.unique(chance.round(6)).size > 30
 
 
-def test_values_are_expected_rewards(witness: Witness, pasts: list[Past]) -> None:
+def test_values_are_expected_rewards(witness: DecisionScorer, pasts: list[Past]) -> None:
     assert witness.model == pytest.approx([slow_value(witness.simulator, past, past.item) for past in pasts], rel=1e-4)
     other = np.array([(past.item + row) % ITEMS + 1 for row, past in enumerate(pasts)])
     slow = [slow_value(witness.simulator, past, int(item)) for past, item in zip(pasts, other, strict=True)]
     assert witness.value(other) == pytest.approx(slow, rel=1e-4)
 
 
-def half_agreed(everything: Logged) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def half_agreed(everything: LoggedDecisions) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """What a policy might have shown: every other decision as logged."""
     chosen = everything.items % ITEMS + 1
     chosen[::2] = everything.items[::2]
     return chosen
 
 
-def test_decisions_weigh_what_the_policy_would_have_shown(witness: Witness, everything: Logged) -> None:
+def test_decisions_weigh_what_the_policy_would_have_shown(witness: DecisionScorer, everything: LoggedDecisions) -> None:
     chosen = half_agreed(everything)
     found = witness.decisions(chosen)
     chance = calibrated(witness.chance(chosen), chosen == everything.items)
@@ -309,7 +311,9 @@ def test_decisions_weigh_what_the_policy_would_have_shown(witness: Witness, ever
     assert (found.policy_model == witness.value(chosen)).all()
 
 
-def test_known_propensities_take_the_place_of_estimated_ones(witness: Witness, everything: Logged) -> None:
+def test_known_propensities_take_the_place_of_estimated_ones(
+    witness: DecisionScorer, everything: LoggedDecisions
+) -> None:
     before, known = witness.decisions(everything.items).weight, np.linspace(0.1, 0.9, len(everything.items))
     view = witness.knowing(known)
     assert view.decisions(everything.items).weight == pytest.approx(1 / known)
@@ -317,7 +321,9 @@ def test_known_propensities_take_the_place_of_estimated_ones(witness: Witness, e
     assert (view.model == witness.model).all()
 
 
-def test_policies_with_no_share_of_the_decisions_earn_what_was_logged(witness: Witness, everything: Logged) -> None:
+def test_policies_with_no_share_of_the_decisions_earn_what_was_logged(
+    witness: DecisionScorer, everything: LoggedDecisions
+) -> None:
     for view in (witness, witness.knowing(np.linspace(0.1, 0.9, len(everything.items)))):
         found = {one.estimator: one for one in view.mixed_sessions(view.decisions(half_agreed(everything)), 0.0, 0)}
         for name in ("snips", "dr", "switch"):
@@ -326,7 +332,9 @@ def test_policies_with_no_share_of_the_decisions_earn_what_was_logged(witness: W
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
-def test_sessions_mix_the_log_and_the_policy(witness: Witness, everything: Logged, share: float) -> None:
+def test_sessions_mix_the_log_and_the_policy(
+    witness: DecisionScorer, everything: LoggedDecisions, share: float
+) -> None:
     chosen = half_agreed(everything)
     value, chance = witness.value(chosen), calibrated(witness.chance(chosen), chosen == everything.items)
     shape = int(everything.session.max()) + 1, int(everything.step.max()) + 1
@@ -343,7 +351,7 @@ def test_sessions_mix_the_log_and_the_policy(witness: Witness, everything: Logge
         assert list(asdict(one).values())[1:] == pytest.approx(list(asdict(other).values())[1:], rel=1e-9)
 
 
-def test_sessions_of_one_user_are_one_observation(simulator: Simulator, everything: Logged) -> None:
+def test_sessions_of_one_user_are_one_observation(simulator: Simulator, everything: LoggedDecisions) -> None:
     alone = replace(everything, user=np.zeros_like(everything.user))
     witness = witness_of(simulator, alone)
     for one in witness.mixed_sessions(witness.decisions(half_agreed(everything)), 0.1, 0):
@@ -351,7 +359,7 @@ def test_sessions_of_one_user_are_one_observation(simulator: Simulator, everythi
 
 
 def test_nothing_depends_on_how_many_decisions_are_read_at_a_time(
-    witness: Witness, policies: dict[str, Policy], everything: Logged, monkeypatch: pytest.MonkeyPatch
+    witness: DecisionScorer, policies: dict[str, Policy], everything: LoggedDecisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = best_items(policies["sasrec"], everything, exclude_seen=True)
     monkeypatch.setattr("ecoc.ope.logged._ROWS", 7)
@@ -362,7 +370,7 @@ def test_nothing_depends_on_how_many_decisions_are_read_at_a_time(
     assert again.value(chosen) == pytest.approx(witness.value(chosen), rel=1e-5)
 
 
-def test_asking_about_one_policy_leaves_the_next_alone(witness: Witness, everything: Logged) -> None:
+def test_asking_about_one_policy_leaves_the_next_alone(witness: DecisionScorer, everything: LoggedDecisions) -> None:
     chosen = half_agreed(everything)
     first = witness.decisions(chosen)
     witness.mixed_sessions(witness.decisions(everything.items), 0.3, 0)

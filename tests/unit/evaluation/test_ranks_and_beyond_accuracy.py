@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 import ecoc
-from ecoc.batch import PAD, History, Sessions
+from ecoc.batch import PAD, History, TrainSequences
 from ecoc.data.loader import Cases, open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.evaluation import ranks as judge
@@ -282,14 +282,14 @@ def test_beyond_accuracy_is_what_slow_python_says(seed: int) -> None:
     assert coverage(lists, items) == len(set(listed)) / items
     lift = (sum(float(share[i]) for i in listed) / len(listed)) / (sum(float(share[i]) for i in mine) / len(mine)) - 1
     assert popularity_lift(lists, own, share) == pytest.approx(lift, rel=1e-6)
-    sessions = Sessions(
+    sessions = TrainSequences(
         np.array([item for row in sequences for item in row], np.int64), np.cumsum([0, *map(len, sequences)])
     )
     assert diversity(lists, sessions, items) == pytest.approx(slow_diversity(lists, sequences), rel=1e-6)
 
 
 def test_beyond_accuracy_of_known_lists() -> None:
-    sessions = Sessions(np.array([1, 2, 1, 2, 3, 3, 4, 4]), np.array([0, 3, 5, 8]))  # {1, 2}, {2, 3}, {3, 4}
+    sessions = TrainSequences(np.array([1, 2, 1, 2, 3, 3, 4, 4]), np.array([0, 3, 5, 8]))  # {1, 2}, {2, 3}, {3, 4}
     assert diversity(np.array([[1, 2]]), sessions, 5) == pytest.approx(1 / 2)
     assert diversity(np.array([[1, 4]]), sessions, 5) == 1
     assert diversity(np.array([[1, 5]]), sessions, 5) == 1  # nobody has met 5
@@ -305,7 +305,7 @@ def test_diversity_of_many_lists_is_a_sample_that_stays_the_same() -> None:
     rng = np.random.default_rng(1)
     lists = some_lists(rng, 2000, 5, 50)
     counts = rng.integers(1, 6, 7000)
-    sequences = Sessions(rng.integers(1, 51, counts.sum()), np.append(0, np.cumsum(counts)))
+    sequences = TrainSequences(rng.integers(1, 51, counts.sum()), np.append(0, np.cumsum(counts)))
     found = diversity(lists, sequences, 50)
     assert found == diversity(lists, sequences, 50)
     rows = [sequences.items[a:b].tolist() for a, b in zip(sequences.offsets, sequences.offsets[1:], strict=False)]

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
-from ope_case import NAMES, made_up
+from ope_case import NAMES, synthetic_negatives
 
 from ecoc.batch import History
 from ecoc.errors import InputError
 from ecoc.ope.env import SimulatedUser
-from ecoc.ope.rollout import Starts
+from ecoc.ope.rollout import InitialStates
 
 WITH_NONE = (*NAMES, "none")
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def user(names: tuple[str, ...] = NAMES, *, member: int | None = None, left: tuple[int, ...] = (3, 4)) -> SimulatedUser:
-    starts = Starts(
+    starts = InitialStates(
         torch.tensor([[1, 2, 3], [4, 0, 0]])[: len(left)],
         torch.tensor([[1, 2, 3], [1, 0, 0]])[: len(left)],
         torch.tensor(left),
         np.arange(len(left)),
     )
-    return SimulatedUser(made_up(5, names=names), starts, member)
+    return SimulatedUser(synthetic_negatives(5, names=names), starts, member)
 
 
 @pytest.mark.parametrize("names", [NAMES, WITH_NONE])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ope_case import NAMES, Ints, log_of, made_up
+from ope_case import NAMES, Ints, log_of, synthetic_negatives
 from torch import Tensor
 
 from ecoc.batch import PAD, History
@@ -13,9 +13,9 @@ from ecoc.errors import InputError
 from ecoc.ope import rollout
 from ecoc.ope.rollout import (
     Actor,
-    Played,
-    Scene,
-    Starts,
+    InitialStates,
+    Rollouts,
+    SessionView,
     acting_as_logged,
     acting_at_random,
     acting_by,
@@ -34,7 +34,7 @@ WITH_NONE = (*NAMES, "none")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def beginnings(users: int = 5, *, left: list[int] | None = None, seed: int = 0) -> Starts:
+def beginnings(users: int = 5, *, left: list[int] | None = None, seed: int = 0) -> InitialStates:
     """Pasts of one to three events."""
     rng = np.random.default_rng(seed)
     size = rng.integers(1, 4, users)
@@ -42,16 +42,16 @@ def beginnings(users: int = 5, *, left: list[int] | None = None, seed: int = 0) 
     items = torch.from_numpy(rng.permuted(np.tile(np.arange(1, ITEMS + 1), (users, 1)), axis=1)[:, :3])
     given = torch.from_numpy(rng.integers(1, 4, (users, 3)))
     steps = torch.tensor(left) if left else torch.from_numpy(rng.integers(1, 6, users))
-    return Starts(items * inside, given * inside, steps, np.arange(users))
+    return InitialStates(items * inside, given * inside, steps, np.arange(users))
 
 
 class Recording:
     """Keeps every scene and acts as another."""
 
     def __init__(self, actor: Actor) -> None:
-        self.actor, self.scenes = actor, list[Scene]()
+        self.actor, self.scenes = actor, list[SessionView]()
 
-    def __call__(self, scene: Scene) -> Tensor:
+    def __call__(self, scene: SessionView) -> Tensor:
         self.scenes.append(scene)
         return self.actor(scene)
 
@@ -81,9 +81,9 @@ class Remembers(Policy):
         return None
 
 
-def slow_play(users: Simulator, starts: Starts, shown: Ints, given: Ints) -> tuple[list[float], list[float]]:
+def slow_play(users: Simulator, starts: InitialStates, shown: Ints, given: Ints) -> tuple[list[float], list[float]]:
     """Reward and doubt of a session after session, event by event, of what was shown and answered [K, U, T]."""
-    mean, doubt = [], []
+    mean, ensemble_std = [], []
     for member, row in np.ndindex(shown.shape[:2]):
         size = int((starts.items[row] != PAD).sum())
         items, feedback = starts.items[row, :size].tolist(), starts.feedback[row, :size].tolist()
@@ -94,52 +94,54 @@ def slow_play(users: Simulator, starts: Starts, shown: Ints, given: Ints) -> tup
                 chance = users.chances(k, model.after_history(history), asked)[0]
                 worth.append(sum(float(chance[b]) * float(users.worth[item, b]) for b in range(len(chance))))
             mean.append(float(np.mean(worth)))
-            doubt.append(float(np.std(worth)))
+            ensemble_std.append(float(np.std(worth)))
             if code:
                 items.append(item)
                 feedback.append(code)
-    return mean, doubt
+    return mean, ensemble_std
 
 
 @pytest.mark.parametrize("names", [NAMES, WITH_NONE])
 def test_play_equals_a_loop_over_sessions(names: tuple[str, ...]) -> None:
-    users, starts = made_up(ITEMS, members=3, names=names), beginnings(4, left=[1, 3, 4, 2])
+    users, starts = tiny_simulator(ITEMS, members=3, names=names), beginnings(4, left=[1, 3, 4, 2])
     actor = Recording(acting_at_random(ITEMS))
     played = play(users, actor, starts, exclude_seen=True, seed=1)
     last = Recording(acting_at_random(ITEMS))
-    later = Starts(starts.items, starts.feedback, starts.left + 1, starts.sequence)
+    later = InitialStates(starts.items, starts.feedback, starts.left + 1, starts.sequence)
     longer = play(users, last, later, exclude_seen=True, seed=1)
     given = last.scenes[-1].feedback[:, 3:].view(3, 4, 4).numpy()  # what the steps before the last were answered
     assert (longer.items[:, :, :4] == played.items).all()
     with torch.no_grad():
-        mean, doubt = slow_play(users, starts, played.items, given)
+        mean, ensemble_std = slow_play(users, starts, played.items, given)
     assert played.reward.ravel() == pytest.approx(np.array(mean), abs=1e-5)
-    assert played.doubt.ravel() == pytest.approx(np.array(doubt), abs=1e-5)
+    assert played.ensemble_std.ravel() == pytest.approx(np.array(ensemble_std), abs=1e-5)
     assert (given == 0).any() == (names == WITH_NONE)
 
 
 def test_shapes_and_which_steps_count() -> None:
-    users, starts = made_up(ITEMS, members=3), beginnings(5, left=[1, 4, 2, 4, 3])
+    users, starts = tiny_simulator(ITEMS, members=3), beginnings(5, left=[1, 4, 2, 4, 3])
     played = play(users, acting_at_random(ITEMS), starts, exclude_seen=False, seed=0)
-    for found in (played.reward, played.doubt, played.log_behaviour, played.items):
+    for found in (played.reward, played.ensemble_std, played.log_behaviour, played.items):
         assert found.shape == (3, 5, 4)
     assert played.counted.tolist() == [[step < left for step in range(4)] for left in (1, 4, 2, 4, 3)]
-    assert (played.doubt >= 0).all() and (played.doubt > 0).any()
+    assert (played.ensemble_std >= 0).all() and (played.ensemble_std > 0).any()
     assert (played.log_behaviour < 0).all()
     assert played.items.dtype == np.int64
     assert (played.items >= 1).all() and (played.items <= ITEMS).all()
 
 
 def test_one_member_has_no_doubt() -> None:
-    played = play(made_up(ITEMS, members=1), acting_at_random(ITEMS), beginnings(), exclude_seen=True, seed=0)
-    assert (played.doubt == 0).all()
+    played = play(
+        tiny_simulator(ITEMS, members=1), acting_at_random(ITEMS), beginnings(), exclude_seen=True, seed=0
+    )
+    assert (played.ensemble_std == 0).all()
     assert played.mean_doubt == 0
 
 
 @pytest.mark.parametrize("names", [NAMES, WITH_NONE])
 @pytest.mark.parametrize("kind", ["policy", "score", "random"])
 def test_nothing_is_shown_twice(kind: str, names: tuple[str, ...]) -> None:
-    users, starts = made_up(ITEMS, names=names), beginnings(6, left=[6] * 6)
+    users, starts = tiny_simulator(ITEMS, names=names), beginnings(6, left=[6] * 6)
     actors: dict[str, Actor] = {
         "policy": acting_by(Remembers(ITEMS, 3)),
         "score": acting_by_score(torch.arange(ITEMS + 1).float()),
@@ -156,14 +158,14 @@ def test_nothing_is_shown_twice(kind: str, names: tuple[str, ...]) -> None:
 def test_with_repeats_allowed_a_fixed_order_shows_its_best_again_and_again() -> None:
     score = torch.zeros(ITEMS + 1)
     score[PAD], score[7] = 9, 1
-    played = play(made_up(ITEMS), acting_by_score(score), beginnings(), exclude_seen=False, seed=0)
+    played = play(tiny_simulator(ITEMS), acting_by_score(score), beginnings(), exclude_seen=False, seed=0)
     assert (played.items == 7).all()
     assert played.distinct == 1
 
 
 @pytest.mark.parametrize("names", [NAMES, WITH_NONE])
 def test_a_policy_acts_on_exactly_the_history_so_far(names: tuple[str, ...]) -> None:
-    users, starts, policy = made_up(ITEMS, names=names), beginnings(5, left=[5] * 5), Remembers(ITEMS, 4)
+    users, starts, policy = tiny_simulator(ITEMS, names=names), beginnings(5, left=[5] * 5), Remembers(ITEMS, 4)
     actor = Recording(acting_by(policy))
     played = play(users, actor, starts, exclude_seen=True, seed=3)
     final = actor.scenes[-1]
@@ -185,10 +187,10 @@ def test_a_policy_acts_on_exactly_the_history_so_far(names: tuple[str, ...]) -> 
 
 def test_luck_depends_on_the_seed_alone() -> None:
     """Two actors that use up different luck of their own, and show the same items, get the same answers."""
-    users, starts = made_up(ITEMS), beginnings(6, left=[4] * 6)
+    users, starts = tiny_simulator(ITEMS), beginnings(6, left=[4] * 6)
     score = torch.randn(ITEMS + 1, generator=torch.Generator().manual_seed(5))
 
-    def wasteful(scene: Scene) -> Tensor:
+    def wasteful(scene: SessionView) -> Tensor:
         torch.rand(17, generator=scene.random)
         torch.rand(5)
         return acting_by_score(score)(scene)
@@ -206,8 +208,10 @@ def test_luck_depends_on_the_seed_alone() -> None:
 def test_answers_come_as_often_as_the_member_that_plays_expects(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 3000
     monkeypatch.setattr(rollout, "_ROWS", 2 * count)
-    users = made_up(4, members=2, names=WITH_NONE)
-    starts = Starts(torch.full((count, 1), 2), torch.full((count, 1), 3), torch.full((count,), 2), np.arange(count))
+    users = tiny_simulator(4, members=2, names=WITH_NONE)
+    starts = InitialStates(
+        torch.full((count, 1), 2), torch.full((count, 1), 3), torch.full((count,), 2), np.arange(count)
+    )
     score = torch.tensor([0.0, 0, 0, 1, 0])
     actor = Recording(acting_by_score(score))
     play(users, actor, starts, exclude_seen=False, seed=0)
@@ -223,8 +227,10 @@ def test_answers_come_as_often_as_the_member_that_plays_expects(monkeypatch: pyt
 
 def test_the_log_is_sampled_by_the_behaviour_it_learnt() -> None:
     count = 4000
-    users = made_up(5, members=2)
-    starts = Starts(torch.full((count, 1), 2), torch.full((count, 1), 1), torch.ones(count).long(), np.arange(count))
+    users = tiny_simulator(5, members=2)
+    starts = InitialStates(
+        torch.full((count, 1), 2), torch.full((count, 1), 1), torch.ones(count).long(), np.arange(count)
+    )
     played = play(users, acting_as_logged(), starts, exclude_seen=False, seed=0)
     history = History(torch.tensor([[2]]), torch.tensor([[1]]))
     for k, model in enumerate(users.members):
@@ -238,15 +244,17 @@ def test_the_log_is_sampled_by_the_behaviour_it_learnt() -> None:
 
 def test_chance_shows_everything_that_may_be_shown_alike() -> None:
     count = 4000
-    starts = Starts(torch.full((count, 1), 2), torch.full((count, 1), 1), torch.ones(count).long(), np.arange(count))
-    played = play(made_up(5, members=1), acting_at_random(5), starts, exclude_seen=True, seed=0)
+    starts = InitialStates(
+        torch.full((count, 1), 2), torch.full((count, 1), 1), torch.ones(count).long(), np.arange(count)
+    )
+    played = play(tiny_simulator(5, members=1), acting_at_random(5), starts, exclude_seen=True, seed=0)
     seen = np.bincount(played.items.ravel(), minlength=6) / count
     assert seen[[0, 2]].tolist() == [0, 0]
     assert np.abs(seen[[1, 3, 4, 5]] - 0.25).max() < 0.03
 
 
 def test_chunks_change_luck_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    users, starts = made_up(ITEMS), beginnings(7, left=[3, 2, 3, 1, 3, 3, 2])
+    users, starts = tiny_simulator(ITEMS), beginnings(7, left=[3, 2, 3, 1, 3, 3, 2])
     score = torch.randn(ITEMS + 1, generator=torch.Generator().manual_seed(5))
     whole = play(users, acting_by_score(score), starts, exclude_seen=True, seed=0)
     monkeypatch.setattr(rollout, "_ROWS", 6)  # three sessions of two members at a time
@@ -254,49 +262,49 @@ def test_chunks_change_luck_and_nothing_else(monkeypatch: pytest.MonkeyPatch) ->
     assert (whole.items == parts.items).all(), "a fixed order has no luck in what it shows"
     assert (whole.counted == parts.counted).all()
     assert parts.reward[:, :, 0] == pytest.approx(whole.reward[:, :, 0], abs=1e-6)
-    assert parts.doubt[:, :, 0] == pytest.approx(whole.doubt[:, :, 0], abs=1e-6)
+    assert parts.ensemble_std[:, :, 0] == pytest.approx(whole.ensemble_std[:, :, 0], abs=1e-6)
     alone = play(users, acting_by_score(score), first(starts, 3), exclude_seen=True, seed=0)
     assert (parts.reward[:, :3] == alone.reward).all()
 
 
-def first(starts: Starts, count: int) -> Starts:
-    return Starts(starts.items[:count], starts.feedback[:count], starts.left[:count], starts.sequence[:count])
+def first(starts: InitialStates, count: int) -> InitialStates:
+    return InitialStates(starts.items[:count], starts.feedback[:count], starts.left[:count], starts.sequence[:count])
 
 
 def test_a_session_ends_when_every_item_was_shown() -> None:
-    starts = Starts(torch.tensor([[1, 2]]), torch.tensor([[1, 1]]), torch.tensor([3]), np.arange(1))
-    played = play(made_up(3), acting_at_random(3), starts, exclude_seen=True, seed=0)
+    starts = InitialStates(torch.tensor([[1, 2]]), torch.tensor([[1, 1]]), torch.tensor([3]), np.arange(1))
+    played = play(tiny_simulator(3), acting_at_random(3), starts, exclude_seen=True, seed=0)
     assert played.items.tolist() == [[[3]], [[3]]], "item 3 is the only one left; three steps were asked for"
     assert played.counted.tolist() == [[True]]
 
 
 def test_users_who_have_seen_everything_are_refused() -> None:
-    starts = Starts(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 1, 1]]), torch.tensor([3]), np.arange(1))
+    starts = InitialStates(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 1, 1]]), torch.tensor([3]), np.arange(1))
     with pytest.raises(InputError, match="every item was shown to every user; let policies repeat items"):
-        play(made_up(3), acting_at_random(3), starts, exclude_seen=True, seed=0)
+        play(tiny_simulator(3), acting_at_random(3), starts, exclude_seen=True, seed=0)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1000), st.floats(0, 5))
-def test_totals_and_values_equal_loops(seed: int, charge: float) -> None:
+def test_totals_and_values_equal_loops(seed: int, uncertainty_penalty: float) -> None:
     rng = np.random.default_rng(seed)
     shape = members, count, steps = tuple(rng.integers(1, 5, 3).tolist())
-    reward, doubt = rng.normal(size=shape), rng.random(shape)
+    reward, ensemble_std = rng.normal(size=shape), rng.random(shape)
     counted = np.arange(steps) < rng.integers(1, steps + 1, count)[:, None]
-    played = Played(reward, doubt, -rng.random(shape), rng.integers(1, 9, shape), counted)
-    total, number = played.totals(charge)
+    played = Rollouts(reward, ensemble_std, -rng.random(shape), rng.integers(1, 9, shape), counted)
+    total, number = played.totals(uncertainty_penalty)
     all_worth, all_steps, shown = 0.0, 0, set()
     for k, row in np.ndindex(members, count):
         worth = 0.0
         for step in range(steps):
             if counted[row, step]:
-                worth += reward[k, row, step] - charge
+                worth += reward[k, row, step] - uncertainty_penalty
                 shown.add(int(played.items[k, row, step]))
                 all_steps += 1
         assert total[k, row] == pytest.approx(worth)
         assert number[row] == counted[row].sum()
         all_worth += worth
-    assert played.value(charge) == pytest.approx(all_worth / all_steps)
+    assert played.value(uncertainty_penalty) == pytest.approx(all_worth / all_steps)
     assert played.distinct == len(shown)
 
 
@@ -322,7 +330,7 @@ def test_recent_keeps_the_last_events_that_are_there(rows: list[list[int]], leng
 
 def test_test_sessions_start_where_training_ended() -> None:
     log = log_of([[1, 2, 3, 4, 5], [4, 5, 6], [7, 8, 9, 1], [2, 3]], trained=[3, 3, 0, 0])
-    users = made_up(9, lengths=[5, 3, 4, 2])
+    users = tiny_simulator(9, lengths=[5, 3, 4, 2])
     starts = open_starts(log, users, "test", users=9, warm=2, horizon=4, seed=0)
     assert starts.sequence.tolist() == [0, 2], "with an event to come after the training part and two events"
     assert starts.items.tolist() == [[1, 2, 3], [7, 8, PAD]]
@@ -336,7 +344,7 @@ def test_validation_sessions_start_after_the_warm_up_and_never_reach_the_test_pa
         trained=[4, 3, 2, 3],
         validation=[True, False, True, True],
     )
-    users = made_up(9, lengths=[5, 4, 4, 3])
+    users = tiny_simulator(9, lengths=[5, 4, 4, 3])
     starts = open_starts(log, users, "validation", users=9, warm=2, horizon=4, seed=0)
     assert starts.sequence.tolist() == [0, 3]
     assert starts.items.tolist() == [[1, 2], [2, 3]]
@@ -346,7 +354,7 @@ def test_validation_sessions_start_after_the_warm_up_and_never_reach_the_test_pa
 
 def test_users_are_a_seeded_sample() -> None:
     log = log_of([[1, 2, 3, 4]] * 50, trained=[2] * 50)
-    users = made_up(4, lengths=[4] * 50)
+    users = tiny_simulator(4, lengths=[4] * 50)
     found = [open_starts(log, users, "test", users=10, warm=1, horizon=9, seed=seed).sequence for seed in (0, 0, 1)]
     assert len(set(found[0].tolist())) == 10
     assert (found[0] == found[1]).all()

@@ -19,7 +19,7 @@ from ecoc.errors import InputError
 from ecoc.evaluation import norm_ranks
 from ecoc.evaluation.norm_ranks import Table
 from ecoc.evaluation.norm_test import KS, LARGEST, differences, fisher, normtest, sample_picks, summary
-from ecoc.progress import unwatched
+from ecoc.progress import no_progress
 from ecoc.report.document import Section
 from ecoc.report.normtest import PAPER, PAPER_DATA, normtest_section, paper_values
 
@@ -76,7 +76,7 @@ def test_a_trained_model_equals_a_loop_of_scipy(made: Path) -> None:
     table = Table(vectors[1:].detach())
     p = torch.nn.functional.normalize(query, dim=1)
     expected, _ = fisher(slow(table.scores(p), table.norms))
-    found, clipped = differences(table, p, unwatched, "")
+    found, clipped = differences(table, p, no_progress, "")
     assert not clipped.any()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     # the definition itself in float64, norm of p and all; near values may change places by rounding
@@ -125,7 +125,7 @@ def test_equal_norms_leave_two_values_of_z_and_a_cosine_that_is_the_score() -> N
     x[0] = np.abs(x[0]) * np.where(np.arange(400) % 2, 1, -1)  # as many below zero as above
     xy, xz = Table(vectors).correlations(x)
     assert xz[0] == pytest.approx(math.sqrt(3) / 2, abs=1e-4)
-    found, clipped = differences(Table(vectors), p, unwatched, "")
+    found, clipped = differences(Table(vectors), p, no_progress, "")
     assert clipped.all()
     np.testing.assert_allclose(xy, 1, atol=1e-9)
     assert found == pytest.approx(np.arctanh(LARGEST) - np.arctanh(xz), abs=0.05)
@@ -154,7 +154,7 @@ def test_a_zero_vector_has_cosine_zero_and_a_zero_query_is_dropped() -> None:
     table, p = Table(vectors), unit(6, 8, seed=6)
     np.testing.assert_allclose(table.correlations(table.scores(p)), slow(table.scores(p), table.norms), atol=1e-12)
     p[2] = torch.nan
-    found, clipped = differences(table, p, unwatched, "")
+    found, clipped = differences(table, p, no_progress, "")
     assert np.isnan(found).tolist() == [False, False, True, False, False, False]
     assert not clipped.any()
     picks = np.array([[0, 1, 2, 3, 4, 5]])
@@ -225,7 +225,7 @@ def test_rows_that_classes_cannot_tell_apart_are_sorted() -> None:
 
 @pytest.mark.parametrize(("sd", "expected"), [(0.1, 2.46), (0.3, 1.28), (0.5, 0.73)])
 def test_random_vectors_give_what_the_dispersion_of_their_norms_gives(sd: float, expected: float) -> None:
-    found, _ = differences(Table(log_normal(43_748, sd)), unit(20, 64, seed=11), unwatched, "")
+    found, _ = differences(Table(log_normal(43_748, sd)), unit(20, 64, seed=11), no_progress, "")
     assert found.mean() == pytest.approx(expected, abs=0.02)
 
 

@@ -26,7 +26,7 @@ def followed(tau: float) -> tuple[Net, Targets[Net], Targets[Net]]:
 
 def move(net: Net, lazy: Targets[Net], rows: Tensor) -> None:
     """What a row-wise optimiser does."""
-    lazy.fresh(rows, net.table)
+    lazy.sync_rows(rows, net.table)
     with torch.no_grad():
         net.table[rows] += torch.randn(len(rows), WIDTH)
         net.line.weight += 0.1
@@ -41,9 +41,9 @@ def test_rows_that_are_read_are_where_they_would_be(tau: float) -> None:
         lazy.update(step)
         if step % 37 == 0:
             some = torch.randint(0, ROWS, (9,))  # with repeats
-            lazy.fresh(some)
+            lazy.sync_rows(some)
             assert torch.allclose(lazy.copy.table[some], whole.copy.table[some], atol=1e-5)
-    lazy.fresh()
+    lazy.sync_rows()
     assert torch.allclose(lazy.copy.table, whole.copy.table, atol=1e-5)
     assert torch.equal(lazy.copy.line.weight, whole.copy.line.weight)
 
@@ -59,7 +59,7 @@ def test_without_the_catching_up_it_would_not_be_so() -> None:
     for step in range(50, 60):
         whole.update(step)
         lazy.update(step)
-    lazy.fresh()
+    lazy.sync_rows()
     assert not torch.allclose(lazy.copy.table[10], whole.copy.table[10], atol=1e-2)
     assert torch.allclose(lazy.copy.table[:3], whole.copy.table[:3], atol=1e-5)
 
@@ -69,9 +69,9 @@ def test_reading_twice_changes_nothing() -> None:
     for step in range(20):
         move(net, lazy, torch.randperm(ROWS)[:5])
         lazy.update(step)
-    lazy.fresh(torch.arange(9))
+    lazy.sync_rows(torch.arange(9))
     before = lazy.copy.table.clone()
-    lazy.fresh(torch.arange(9))
+    lazy.sync_rows(torch.arange(9))
     assert torch.equal(lazy.copy.table, before)
 
 
@@ -85,10 +85,10 @@ def test_a_saved_copy_goes_on_to_the_same_bits() -> None:
     resumed.load({name: tensor.clone() for name, tensor in lazy.state().items()}, 30)
     for step in range(30, 60):
         rows = torch.randperm(ROWS)[:5]
-        resumed.fresh(rows, net.table)
+        resumed.sync_rows(rows, net.table)
         move(net, lazy, rows)
         lazy.update(step)
         resumed.update(step)
-    lazy.fresh()
-    resumed.fresh()
+    lazy.sync_rows()
+    resumed.sync_rows()
     assert torch.equal(lazy.copy.table, resumed.copy.table)

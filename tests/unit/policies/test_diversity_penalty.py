@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from tiny_control import DIM, histories, make
+from tiny_value_policy import DIM, histories, make
 from torch import Tensor
 
 from ecoc.batch import PAD
-from ecoc.policies.value_policy import ControlPolicy
+from ecoc.policies.value_policy import ValuePolicy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def crowded(items: int, lead: float, *, by_actor: bool = False) -> tuple[ControlPolicy, Tensor]:
+def crowded(items: int, lead: float, *, by_actor: bool = False) -> tuple[ValuePolicy, Tensor]:
     """Queries for all of which item 7 is `lead` logits better than it would be, as the critic or the actor sees it."""
     policy = make(items=items, critic="shared", heads=2, w=2.0)
     with torch.no_grad():
@@ -28,7 +28,7 @@ def crowded(items: int, lead: float, *, by_actor: bool = False) -> tuple[Control
     return policy, query
 
 
-def shares(policy: ControlPolicy, query: Tensor) -> Tensor:
+def shares(policy: ValuePolicy, query: Tensor) -> Tensor:
     """Share of the lists of ten that each item is in."""
     items, _ = policy.topk(query, 10)
     return torch.bincount(items.flatten(), minlength=policy.items + 1) / len(query)
@@ -49,21 +49,21 @@ def test_the_guard_lets_no_item_crowd_the_lists(items: int, share: float, cap: f
     """To within a tenth: charges approach what is needed. Four even shares are any item's right."""
     policy, query = crowded(items, lead)
     assert shares(policy, query).max() > 1.3 * cap
-    policy.spread(query, share)
+    policy.fit_diversity_penalty(query, share)
     after = shares(policy, query)
     assert after.max() <= 1.1 * cap
     assert (policy.cost >= 0).all()
     assert policy.cost[PAD] == 0
     assert policy.cost[7] > 0
     assert (policy.cost[1:] == 0).any()  # not everything is charged
-    np.testing.assert_allclose(policy.catalogue()[:, -1].numpy(), -policy.cost.numpy())  # and lists see it at once
+    np.testing.assert_allclose(policy.item_matrix()[:, -1].numpy(), -policy.cost.numpy())  # and lists see it at once
 
 
 @torch.no_grad()
 def test_what_the_log_made_popular_is_no_crowding() -> None:
     policy, query = crowded(150, lead=30.0, by_actor=True)
     assert shares(policy, query)[7] == 1
-    policy.spread(query, 0.1)
+    policy.fit_diversity_penalty(query, 0.1)
     assert policy.cost[7] == 0
     assert shares(policy, query)[7] == 1
 
@@ -71,7 +71,7 @@ def test_what_the_log_made_popular_is_no_crowding() -> None:
 @torch.no_grad()
 def test_too_few_lists_charge_nothing() -> None:
     policy, query = crowded(150, lead=8.0)
-    policy.spread(query[:70], 0.1)
+    policy.fit_diversity_penalty(query[:70], 0.1)
     assert not policy.cost.any()
 
 
@@ -79,12 +79,12 @@ def test_too_few_lists_charge_nothing() -> None:
 def test_the_guard_charges_nothing_where_it_is_not_needed() -> None:
     policy, query = crowded(60, lead=2.0)
     policy.cost.fill_(1.0)  # of an earlier time
-    policy.spread(query, 1.0)
+    policy.fit_diversity_penalty(query, 1.0)
     assert not policy.cost.any()
     flat, even = crowded(60, lead=0.0)
     most = float(shares(flat, even).max())
     assert most < 1
-    flat.spread(even, most)
+    flat.fit_diversity_penalty(even, most)
     assert not flat.cost.any()
 
 
@@ -92,10 +92,10 @@ def test_the_guard_charges_nothing_where_it_is_not_needed() -> None:
 def test_the_guard_has_no_say_without_the_critic() -> None:
     policy, query = crowded(60, lead=2.0)
     policy.w = 0.0
-    before = policy.by("policy").topk(query[:, :DIM], 10)[0]
-    policy.spread(query, 0.2)
+    before = policy.ranked_by("policy").topk(query[:, :DIM], 10)[0]
+    policy.fit_diversity_penalty(query, 0.2)
     assert not policy.cost.any()
     assert torch.equal(policy.topk(query, 10)[0], before)
     policy.w = 2.0
-    policy.spread(query[:0], 0.2)
+    policy.fit_diversity_penalty(query[:0], 0.2)
     assert not policy.cost.any()

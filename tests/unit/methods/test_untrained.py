@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ecoc.batch import PAD, Batch, Dims, History, Sessions
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import EncoderConfig
-from ecoc.methods import METHODS, Parts
+from ecoc.methods import METHODS, BuildContext
 from ecoc.methods.untrained import CountedPolicy, MarkovPolicy, Untrained
 from ecoc.policies.base import load_weights
 from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
@@ -27,9 +27,9 @@ SEQUENCES = st.lists(st.lists(st.integers(1, ITEMS), min_size=1, max_size=8), mi
 HISTORIES = st.lists(st.lists(st.integers(1, ITEMS), min_size=1, max_size=LENGTH), min_size=1, max_size=5)
 
 
-def sessions_of(sequences: list[list[int]]) -> Sessions:
+def sessions_of(sequences: list[list[int]]) -> TrainSequences:
     offsets = np.cumsum([0, *(len(part) for part in sequences)])
-    return Sessions(np.array([item for part in sequences for item in part], np.int64), offsets)
+    return TrainSequences(np.array([item for part in sequences for item in part], np.int64), offsets)
 
 
 def learned(name: str, sequences: list[list[int]]) -> CountedPolicy:
@@ -40,10 +40,10 @@ def learned(name: str, sequences: list[list[int]]) -> CountedPolicy:
     def no_encoder() -> None:
         raise AssertionError("an untrained method needs no encoder")
 
-    method = kind(kind.Config(), Parts(Dims(ITEMS), encoder, no_encoder))  # type: ignore[arg-type]
+    method = kind(kind.Config(), BuildContext(Dims(ITEMS), encoder, no_encoder))  # type: ignore[arg-type]
     assert isinstance(method, Untrained)
     assert not method.is_trained
-    method.learn(sessions_of(sequences))
+    method.fit_statistics(sessions_of(sequences))
     return method.policy.eval()
 
 
@@ -152,7 +152,7 @@ def test_a_policy_that_counts_anew_scores_anew() -> None:
     policy = learned("markov", [[1, 2], [1, 2]])
     query = policy.query(history_of([[1]]))
     assert policy.topk(query, 1)[0].tolist() == [[2]]
-    policy.learn(sessions_of([[1, 3], [2, 2]]))
+    policy.fit_statistics(sessions_of([[1, 3], [2, 2]]))
     assert policy.topk(query, 1)[0].tolist() == [[3]]
 
 
@@ -180,7 +180,7 @@ def test_a_saved_policy_scores_as_before(name: str, sequences: list[list[int]], 
 @pytest.mark.parametrize("name", NAMES)
 def test_there_is_no_loss_and_no_vector(name: str) -> None:
     kind = METHODS[name]
-    method = kind(kind.Config(), Parts(Dims(ITEMS), EncoderConfig(), lambda: None))  # type: ignore[arg-type, return-value]
+    method = kind(kind.Config(), BuildContext(Dims(ITEMS), EncoderConfig(), lambda: None))  # type: ignore[arg-type, return-value]
     nothing = torch.zeros(1, 1)
     with pytest.raises(TypeError, match="untrained"):
         method.loss(Batch(history_of([[1]]), nothing.long(), nothing, nothing))

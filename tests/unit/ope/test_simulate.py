@@ -19,7 +19,7 @@ from ecoc.errors import InputError
 from ecoc.model import Model, load
 from ecoc.ope import simulate as simulate_module
 from ecoc.ope.choose_weight import choose_w
-from ecoc.ope.simulate import Play, Stage, controls, simulate, views
+from ecoc.ope.simulate import RolloutConfig, RolloutEvaluator, controls, simulate, views
 from ecoc.pages import simulate_page
 
 CONTROLS = ["logged", "random", "popular", "best item"]
@@ -43,8 +43,9 @@ def facts(made: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def stage(made: Path) -> Stage:
-    return Stage.open(ecoc.open_data(made / "data"), SMALL, "test")
+def stage(made: Path) -> RolloutEvaluator:
+    evaluator: RolloutEvaluator = RolloutEvaluator.open(ecoc.open_data(made / "data"), SMALL, "test")
+    return evaluator
 
 
 def test_the_answer_keeps_its_keys(facts: dict[str, Any]) -> None:
@@ -95,20 +96,22 @@ def test_a_run_that_acts_on_its_value_stands_beside_its_cloned_policy(made: Path
 def test_no_clone_unless_asked_for(made: Path) -> None:
     model = load(made / "ecoc")
     assert [one.name for one in views([model], cloned=False)] == ["ecoc"]
-    both = views([model.called("a"), model.by("blend", w=3).called("b")], cloned=True)
+    both = views([model.called("a"), model.ranked_by("blend", w=3).called("b")], cloned=True)
     assert [one.name for one in both] == ["a", "a, cloned policy", "b", "b, cloned policy"]
 
 
-def test_the_headline_is_the_mean_less_the_charge(made: Path, stage: Stage) -> None:
+def test_the_headline_is_the_mean_less_the_charge(made: Path, stage: RolloutEvaluator) -> None:
     [candidate] = views([load(made / "supervised")], cloned=False)
     played = stage.played(candidate)
     uncharged, doubted, steps = 0.0, 0.0, 0
     for member, user, step in np.ndindex(played.reward.shape):
         if step < int(stage.starts.left[user]):
             uncharged += float(played.reward[member, user, step])
-            doubted += float(played.doubt[member, user, step])
+            doubted += float(played.ensemble_std[member, user, step])
             steps += 1
-    calm = replace(stage, reference=replace(stage.reference, doubt=stage.reference.doubt * 0 + 0.5 * doubted / steps))
+    calm = replace(
+        stage, reference=replace(stage.reference, ensemble_std=stage.reference.ensemble_std * 0 + 0.5 * doubted / steps)
+    )
     found = calm.facts(candidate, played)
     assert found["doubt"] == pytest.approx(doubted / steps)
     assert found["unpenalised"] == pytest.approx(uncharged / steps)
@@ -117,10 +120,12 @@ def test_the_headline_is_the_mean_less_the_charge(made: Path, stage: Stage) -> N
     assert free["reward"] == free["unpenalised"] == found["unpenalised"]
 
 
-def test_a_policy_is_not_charged_where_the_log_itself_is_in_doubt(made: Path, stage: Stage) -> None:
+def test_a_policy_is_not_charged_where_the_log_itself_is_in_doubt(made: Path, stage: RolloutEvaluator) -> None:
     [candidate] = views([load(made / "supervised")], cloned=False)
     played = stage.played(candidate)
-    wary = replace(stage, reference=replace(stage.reference, doubt=stage.reference.doubt * 0 + 2 * played.mean_doubt))
+    wary = replace(
+        stage, reference=replace(stage.reference, ensemble_std=stage.reference.ensemble_std * 0 + 2 * played.mean_doubt)
+    )
     found = wary.facts(candidate, played)
     assert found["reward"] == found["unpenalised"]
     assert found["charge"] == 0
@@ -136,7 +141,7 @@ def test_an_interval_of_proportional_totals_has_no_width() -> None:
     assert low < noisy.sum() / base.sum() < high
 
 
-def test_sessions_cut_short_change_no_interval_of_what_a_step_counts(made: Path, stage: Stage) -> None:
+def test_sessions_cut_short_change_no_interval_of_what_a_step_counts(made: Path, stage: RolloutEvaluator) -> None:
     """As of one who has been shown every item."""
     [candidate] = views([load(made / "supervised")], cloned=False)
     whole = played([[-1.0] * 4] * 6)
@@ -216,19 +221,21 @@ def test_ways_to_act_that_no_run_has_are_refused(made: Path) -> None:
 )
 def test_wrong_settings_are_refused_before_any_work(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        Play(**wrong)
+        RolloutConfig(**wrong)
 
 
 def test_a_log_of_what_was_taken_up_gets_negatives(made: Path) -> None:
     data = ecoc.open_data(made / "data")
-    assert simulate_module.habits(data, SMALL) == (True, 0)
+    assert simulate_module.session_protocol(data, SMALL) == (True, 0)
     data.rewards = np.asarray(data.rewards) + np.float32(1)
-    assert simulate_module.habits(data, SMALL) == (True, 4)
+    assert simulate_module.session_protocol(data, SMALL) == (True, 4)
     data.rewards[::50] = 0
-    assert simulate_module.habits(data, SMALL) == (True, 4), "a few gifts among purchases say nothing of refusals"
-    assert simulate_module.habits(data, replace(SMALL, negatives=1, exclude_seen=False)) == (False, 1)
+    assert simulate_module.session_protocol(data, SMALL) == (True, 4), (
+        "a few gifts among purchases say nothing of refusals"
+    )
+    assert simulate_module.session_protocol(data, replace(SMALL, negatives=1, exclude_seen=False)) == (False, 1)
     data.items = np.ones_like(data.items)
-    assert simulate_module.habits(data, SMALL) == (False, 4), "a log full of repeats"
+    assert simulate_module.session_protocol(data, SMALL) == (False, 4), "a log full of repeats"
 
 
 def test_the_paper_s_ratio_stands_beside_one_with_negatives(made: Path) -> None:

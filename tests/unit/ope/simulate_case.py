@@ -12,10 +12,10 @@ import pytest
 import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.ope import fitting
-from ecoc.ope.rollout import Played
-from ecoc.ope.simulate import Play
+from ecoc.ope.rollout import Rollouts
+from ecoc.ope.simulate import RolloutConfig
 
-SMALL = Play(users=30, horizon=5, members=2, penalty=4.0)
+SMALL = RolloutConfig(users=30, horizon=5, members=2, penalty=4.0)
 
 
 @contextmanager
@@ -53,9 +53,9 @@ def rows(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in facts["policies"]}
 
 
-def played(log_behaviour: list[list[float]], reward: float = 1.0, doubt: float = 0.0) -> Played:
+def played(log_behaviour: list[list[float]], reward: float = 1.0, ensemble_std: float = 0.0) -> Rollouts:
     """One member, every step counted."""
     logs = np.array([log_behaviour])
     shape = logs.shape
     items = np.ones(shape, np.int64)
-    return Played(np.full(shape, reward), np.full(shape, doubt), logs, items, np.ones(shape[1:], bool))
+    return Rollouts(np.full(shape, reward), np.full(shape, ensemble_std), logs, items, np.ones(shape[1:], bool))

@@ -270,7 +270,8 @@ LIMITED = """
 import resource, sys, torch
 from pathlib import Path
 from ecoc.errors import ResourceError
-from ecoc.storage.checkpoint import save_checkpoint, write_whole
+from ecoc.storage.atomic import write_whole
+from ecoc.storage.checkpoint import save_checkpoint
 torch.set_num_threads(1)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 root = Path(sys.argv[1])

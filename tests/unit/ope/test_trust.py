@@ -16,9 +16,9 @@ from ecoc.batch import History
 from ecoc.data.loader import open_cases
 from ecoc.model import load
 from ecoc.ope import simulate as simulate_module
-from ecoc.ope.rollout import Played
+from ecoc.ope.rollout import Rollouts
 from ecoc.ope.simulate import simulate
-from ecoc.ope.trust import imitation_losses, lacking, unskilled, usual_behaviour
+from ecoc.ope.trust import imitation_losses, simulator_warnings, support_warnings, usual_behaviour
 from ecoc.policies.base import Policy
 
 USUAL = {"action": -5.0, "session": -4.0}
@@ -38,40 +38,40 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_the_log_hardly_shows_is_pointed_out() -> None:
     rare = played([[-1, -1, -1, -6], [-1, -1, -1, -1]])
-    assert lacking(rare, USUAL) == [], "one in eight is fewer than a fifth"
+    assert support_warnings(rare, USUAL) == [], "one in eight is fewer than a fifth"
     often = played([[-1, -1, -6, -6], [-1, -1, -1, -1]])
-    assert lacking(often, USUAL) == ["25% of what it shows the log hardly ever shows there"]
+    assert support_warnings(often, USUAL) == ["25% of what it shows the log hardly ever shows there"]
 
 
 def test_sessions_unlike_any_logged_one_are_pointed_out() -> None:
     odd = played([[-4.9] * 4, [-1] * 4, [-1] * 4])
-    assert lacking(odd, USUAL) == ["33% of its sessions are unlike any logged one"]
+    assert support_warnings(odd, USUAL) == ["33% of its sessions are unlike any logged one"]
     some = played([[-4.9] * 4, *([[-1.0] * 4] * 5)])
-    assert lacking(some, USUAL) == []
+    assert support_warnings(some, USUAL) == []
 
 
 def test_what_the_simulators_dispute_is_pointed_out() -> None:
     agreed, disputed = played([[-1.0]], 1.0, 0.19), played([[-1.0]], 1.0, 0.21)
-    assert lacking(agreed, USUAL) == []
-    assert lacking(disputed, USUAL) == ["the simulators dispute 21% of what it earns"]
-    assert lacking(played([[-1.0]], -1.0, 0.19), USUAL) == []
-    assert lacking(played([[-1.0]], 0.0, 0.1), USUAL) == ["the simulators dispute 100% of what it earns"]
+    assert support_warnings(agreed, USUAL) == []
+    assert support_warnings(disputed, USUAL) == ["the simulators dispute 21% of what it earns"]
+    assert support_warnings(played([[-1.0]], -1.0, 0.19), USUAL) == []
+    assert support_warnings(played([[-1.0]], 0.0, 0.1), USUAL) == ["the simulators dispute 100% of what it earns"]
 
 
 def test_nobody_disputes_nothing() -> None:
-    assert lacking(played([[-1.0]], 0.0, 0.0), USUAL) == []
+    assert support_warnings(played([[-1.0]], 0.0, 0.0), USUAL) == []
 
 
 def test_steps_after_the_end_are_not_looked_at() -> None:
     logs, counted = np.array([[[-1.0, -9.0], [-1.0, -1.0]]]), np.array([[True, False], [True, True]])
-    doubt = np.array([[[0.0, 9.0], [0.0, 0.0]]])
-    found = Played(np.ones((1, 2, 2)), doubt, logs, np.ones((1, 2, 2), np.int64), counted)
-    assert lacking(found, USUAL) == []
+    ensemble_std = np.array([[[0.0, 9.0], [0.0, 0.0]]])
+    found = Rollouts(np.ones((1, 2, 2)), ensemble_std, logs, np.ones((1, 2, 2), np.int64), counted)
+    assert support_warnings(found, USUAL) == []
 
 
 def test_the_log_s_own_rarest_per_cent_is_what_counts_as_rare() -> None:
     logs = -np.arange(1.0, 1001).reshape(1, 100, 10)
-    log = Played(logs * 0, logs * 0, logs, np.ones_like(logs, np.int64), np.ones((100, 10), bool))
+    log = Rollouts(logs * 0, logs * 0, logs, np.ones_like(logs, np.int64), np.ones((100, 10), bool))
     usual = usual_behaviour(log)
     assert (logs < usual["action"]).mean() == pytest.approx(0.01)
     assert (logs.mean(2) < usual["session"]).mean() == pytest.approx(0.01)
@@ -115,14 +115,16 @@ def test_what_a_run_unlearnt_shows_in_its_imitation_loss(made: Path) -> None:
 
 def test_a_critic_s_run_is_judged_by_its_cloned_policy(made: Path) -> None:
     data, model = ecoc.open_data(made / "data"), load(made / "ecoc")
-    found = imitation_losses(data, {"blend": model.by("blend", w=50).policy, "plain": model.by("policy").policy})
+    found = imitation_losses(
+        data, {"blend": model.ranked_by("blend", w=50).policy, "plain": model.ranked_by("policy").policy}
+    )
     assert found["blend"] == found["plain"]
 
 
 def test_simulators_that_learnt_nothing_speak_against_every_figure() -> None:
     def found(log_loss: float, of_shares: float = 0.90, events: float = 50.0, refused: float = 0.05) -> list[str]:
         known = {"log_loss": log_loss, "log_loss_of_shares": of_shares}
-        return unskilled({**known, "events_per_item": events, "refused": refused})
+        return simulator_warnings({**known, "events_per_item": events, "refused": refused})
 
     assert found(0.80) == []
     assert found(0.86) == ["the simulators know little more than how often each feedback is given"]
@@ -135,8 +137,8 @@ def test_simulators_that_learnt_nothing_speak_against_every_figure() -> None:
 def test_a_run_that_imitates_badly_is_not_trusted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = {"supervised": {"loss": 2.0, "excess": 0.031}, "ecoc": {"loss": 1.9, "excess": 0.029}}
     monkeypatch.setattr(simulate_module, "imitation_losses", lambda *_: losses)
-    monkeypatch.setattr(simulate_module, "lacking", lambda *_: ["something"])
-    monkeypatch.setattr(simulate_module, "unskilled", lambda *_: [])
+    monkeypatch.setattr(simulate_module, "support_warnings", lambda *_: ["something"])
+    monkeypatch.setattr(simulate_module, "simulator_warnings", lambda *_: [])
     found = rows(simulate([made / "supervised", made / "ecoc"], settings=replace(SMALL, members=1)))
     assert found["supervised"]["reasons"] == ["something", "imitates the log 3.1% worse than the best run"]
     assert not found["supervised"]["trusted"]

@@ -1,0 +1,1 @@
+"""Runs: their settings and the folder that holds what came of them."""
