@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from ecoc.run import TrainConfig
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -16,7 +17,6 @@ import ecoc
 from ecoc.cli import app
 from ecoc.encoders import ENCODERS
 from ecoc.methods import METHODS
-from ecoc.run import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

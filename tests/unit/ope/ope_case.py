@@ -56,7 +56,7 @@ def episodes_of(items: Ints, feedback: Ints, reward: NDArray[np.float32] | None 
     )
 
 
-def synthetic_negatives(
+def tiny_simulator(
     items: int, *, members: int = 2, names: Sequence[str] = NAMES, lengths: Sequence[int] = (9,), seed: int = 0
 ) -> Simulator:
     """Users of random, strong opinions; item i that got feedback b is worth b + i / 100, `none` nothing."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
-from ope_case import NAMES, synthetic_negatives
+from ope_case import NAMES, tiny_simulator
 
 from ecoc.batch import History
 from ecoc.errors import InputError
@@ -24,7 +24,7 @@ def user(names: tuple[str, ...] = NAMES, *, member: int | None = None, left: tup
         torch.tensor(left),
         np.arange(len(left)),
     )
-    return SimulatedUser(synthetic_negatives(5, names=names), starts, member)
+    return SimulatedUser(tiny_simulator(5, names=names), starts, member)
 
 
 @pytest.mark.parametrize("names", [NAMES, WITH_NONE])

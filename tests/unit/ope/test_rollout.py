@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ope_case import NAMES, Ints, log_of, synthetic_negatives
+from ope_case import NAMES, Ints, log_of, tiny_simulator
 from torch import Tensor
 
 from ecoc.batch import PAD, History
@@ -131,9 +131,7 @@ def test_shapes_and_which_steps_count() -> None:
 
 
 def test_one_member_has_no_doubt() -> None:
-    played = play(
-        tiny_simulator(ITEMS, members=1), acting_at_random(ITEMS), beginnings(), exclude_seen=True, seed=0
-    )
+    played = play(tiny_simulator(ITEMS, members=1), acting_at_random(ITEMS), beginnings(), exclude_seen=True, seed=0)
     assert (played.ensemble_std == 0).all()
     assert played.mean_doubt == 0
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ope_case import TINY, Ints, episodes_of, log_of, synthetic_negatives
+from ope_case import TINY, Ints, episodes_of, log_of, tiny_simulator
 
 import ecoc
 from ecoc.batch import PAD, History
@@ -126,7 +126,7 @@ def test_what_a_simulator_is_fitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def keep(episodes: Episodes, *_: object) -> Simulator:
         seen.append(episodes)
-        return synthetic_negatives(3)
+        return tiny_simulator(3)
 
     monkeypatch.setattr(simulator, "fit_members", keep)
     log = log_of([range(1, 7), range(7, 10), range(10, 14)], trained=[4, 3, 0])
@@ -312,7 +312,7 @@ def test_temperature_undoes_over_confidence() -> None:
     for factor in (0.5, 1.0, 2.0):
         found = simulator._best_temperature((right * factor, given, given))
         assert found == pytest.approx(factor, rel=0.12)
-    fitted = synthetic_negatives(4, members=1)
+    fitted = tiny_simulator(4, members=1)
     mood = fitted.members[0].after_history(History(torch.tensor([[1, 2]]), torch.tensor([[1, 2]])))
     with torch.no_grad():
         warm = fitted.chances(0, mood, torch.tensor([3]))
@@ -337,7 +337,7 @@ def test_calibration_error_by_hand() -> None:
 
 def test_steps_to_come_are_those_of_longer_sequences() -> None:
     lengths = [2, 3, 5, 5, 9]
-    users = synthetic_negatives(3, lengths=lengths)
+    users = tiny_simulator(3, lengths=lengths)
     rng = np.random.default_rng(0)
     for past in range(1, 11):
         drawn = users.sample_left(np.full(4000, past), 6, rng)
