@@ -1,6 +1,7 @@
 """Encoders: history -> preference vector. One file and one line here make a new one."""
 
-from ecoc.encoders.base import Encoder, EncoderConfig, PredictionTask
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
+from ecoc.encoders.base import Encoder, EncoderConfig, PredictionTask, at
 from ecoc.encoders.bert4rec import BERT4Rec
 from ecoc.encoders.caser import Caser
 from ecoc.encoders.dhcn import DHCN
@@ -14,7 +15,18 @@ from ecoc.encoders.ssept import SSEPT
 from ecoc.encoders.stamp import STAMP
 from ecoc.registry import Registry
 
-__all__ = ["ENCODERS", "Encoder", "EncoderConfig", "PredictionTask"]
+__all__ = [
+    "ENCODERS",
+    "PAD",
+    "Batch",
+    "Dims",
+    "Encoder",
+    "EncoderConfig",
+    "History",
+    "PredictionTask",
+    "TrainSequences",
+    "at",
+]
 
 ENCODERS: Registry[Encoder] = Registry(
     "encoder",

@@ -1,5 +1,6 @@
 """Methods: how a policy is learned. One file and one line here make a new one."""
 
+from ecoc.batch import PAD, Batch, History, TrainSequences
 from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig, Phase
 from ecoc.methods.ecoc.method import ECoC
 from ecoc.methods.neural_lcb import NeuralLCB
@@ -9,9 +10,24 @@ from ecoc.methods.sdac import SDACDC, SDACSR
 from ecoc.methods.sqn import SQN
 from ecoc.methods.supervised import Supervised
 from ecoc.methods.untrained import Markov, Popular, Recent
+from ecoc.policies.base import DensePolicy, Policy, TiedPolicy
 from ecoc.registry import Registry
 
-__all__ = ["METHODS", "BuildContext", "Loss", "Method", "MethodConfig", "Phase"]
+__all__ = [
+    "METHODS",
+    "PAD",
+    "Batch",
+    "BuildContext",
+    "DensePolicy",
+    "History",
+    "Loss",
+    "Method",
+    "MethodConfig",
+    "Phase",
+    "Policy",
+    "TiedPolicy",
+    "TrainSequences",
+]
 
 METHODS: Registry[Method] = Registry(
     "method",
