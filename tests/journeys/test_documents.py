@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from ecoc.run import TrainConfig
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -17,6 +16,7 @@ import ecoc
 from ecoc.cli import app
 from ecoc.encoders import ENCODERS
 from ecoc.methods import METHODS
+from ecoc.runs.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
