@@ -23,7 +23,7 @@ Singles = NDArray[np.float32]
 
 
 def by_scipy(vectors: Singles, norms: Singles, p: Singles) -> tuple[float, float]:
-    """Both correlations of one sample as methods.md defines them."""
+    """Both correlations of one sample as docs/equations.md §5 defines them."""
     x = vectors @ p
     z = norms * np.linalg.norm(p) * np.sign(x)
     return float(spearmanr(x, x / norms).statistic), float(spearmanr(x, z).statistic)

@@ -112,7 +112,7 @@ def _truth(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Sectio
                 series=[Series(name="true reward", points=points)],
             )
         ],
-        caveats=["One world, one seed: docs/results.md has five seeds of two worlds, with controls."],
+        caveats=["One world, one seed: docs/results/true-reward.md has five seeds of two worlds, with controls."],
     )
 
 

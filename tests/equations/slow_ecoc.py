@@ -1,4 +1,4 @@
-"""A tiny ECoC, and its losses as loops over transitions, items and critics, written from methods.md section 2."""
+"""A tiny ECoC, and its losses as loops over transitions, items and critics, written from docs/equations.md §2."""
 
 import math
 from dataclasses import dataclass

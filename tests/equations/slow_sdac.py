@@ -1,4 +1,4 @@
-"""A tiny SDAC, and its losses as loops over states and items, written from methods.md section 3.3."""
+"""A tiny SDAC, and its losses as loops over states and items, written from docs/equations.md §3.3."""
 
 import math
 from typing import Any

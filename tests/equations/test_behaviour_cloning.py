@@ -1,4 +1,4 @@
-"""L_BC against loops written from its formulas (methods.md section 2.1), on a handful of items."""
+"""L_BC against loops written from its formulas (docs/equations.md §2.1), on a handful of items."""
 
 import math
 from collections import Counter

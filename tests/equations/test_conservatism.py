@@ -1,4 +1,4 @@
-"""L_REG against loops written from its formulas (methods.md section 2.1), on a handful of actions."""
+"""L_REG against loops written from its formulas (docs/equations.md §2.1), on a handful of actions."""
 
 import math
 from typing import get_args

@@ -1,4 +1,4 @@
-"""ECoC's losses against loops written from their formulas (methods.md sections 2.1-2.3), on five items."""
+"""ECoC's losses against loops written from their formulas (docs/equations.md §2.1 to §2.3), on five items."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""xi against the distributions it promises (methods.md section 2.3), with fixed seeds."""
+"""xi against the distributions it promises (docs/equations.md §2.3), with fixed seeds."""
 
 import math
 

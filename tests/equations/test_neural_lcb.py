@@ -1,4 +1,4 @@
-"""NeuralLCB against loops written from its formulas (methods.md section 3.5), on three items."""
+"""NeuralLCB against loops written from its formulas (docs/equations.md §3.5), on three items."""
 
 import math
 from copy import deepcopy

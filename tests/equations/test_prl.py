@@ -1,4 +1,4 @@
-"""PRL against loops written from its formulas (methods.md section 3.4), on three items."""
+"""PRL against loops written from its formulas (docs/equations.md §3.4), on three items."""
 
 import math
 

@@ -210,7 +210,7 @@ def test_rows_do_not_run_into_each_other() -> None:
 
 @pytest.mark.parametrize("trace", [0.0, 0.5, 1.0])
 def test_where_everything_ends_y_is_the_reward(trace: float) -> None:
-    """Check 8 of methods.md section 10."""
+    """docs/equations.md §10, property 8."""
     batch = random_batch(3, gaps=0.0)
     batch = Batch(batch.history, batch.target, batch.reward, (batch.target != PAD).double())
     moves = Transitions.of(batch)

@@ -1,4 +1,4 @@
-"""SA2C against loops written from its formulas (methods.md section 3.2), on three or four items."""
+"""SA2C against loops written from its formulas (docs/equations.md §3.2), on three or four items."""
 
 import math
 from collections import Counter

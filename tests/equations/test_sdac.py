@@ -1,4 +1,4 @@
-"""SDAC against loops written from its formulas (methods.md section 3.3), on three items."""
+"""SDAC against loops written from its formulas (docs/equations.md §3.3), on three items."""
 
 import math
 from typing import Any

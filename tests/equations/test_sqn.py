@@ -1,4 +1,4 @@
-"""SQN against loops written from its formulas (methods.md section 3.1), on three items."""
+"""SQN against loops written from its formulas (docs/equations.md §3.1), on three items."""
 
 import numpy as np
 import pytest

@@ -66,6 +66,15 @@ def test_links_into_a_page_are_checked_by_heading() -> None:
     assert "no-such-heading" not in anchors(ROOT / "docs/equations.md")
 
 
+def test_every_equation_that_the_code_cites_is_there() -> None:
+    sections = set(re.findall(r"^#+ (\d+(?:\.\d+)?)\.? |^\*\*(4\.\d+) ", text_of("docs/equations.md"), re.MULTILINE))
+    known = {number for pair in sections for number in pair if number}
+    files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/*.py")]
+    cited = re.findall(r"equations\.md §(\d+(?:\.\d+)?)", "\n".join(path.read_text(encoding="utf-8") for path in files))
+    assert len(cited) >= 20
+    assert set(cited) <= known
+
+
 # ------------------------------------------------------------------------------------------------ names
 
 

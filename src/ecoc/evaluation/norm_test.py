@@ -1,6 +1,6 @@
 """`ecoc.normtest`: whether the angle between a user and an item matters more for the ranking than the item's norm.
 
-For a query p and item vectors e_i, with average ranks for equal values (methods.md section 5):
+For a query p and item vectors e_i, with average ranks for equal values (docs/equations.md §5):
 
     X_i = e_i . p        Y_i = cos(e_i, p)        Z_i = |e_i| |p| sgn(X_i)
     D = artanh Spearman(X, Y) - artanh Spearman(X, Z)        H0: E D <= 0, paired t-test over queries

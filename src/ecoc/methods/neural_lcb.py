@@ -1,6 +1,6 @@
 """NeuralLCB: an offline contextual bandit that is pessimistic where it has seen little (Nguyen-Tang et al., 2022).
 
-As adapted to large catalogues in methods.md section 3.5. x(s) is the mean and the last of the history's embeddings, phi
+As adapted to large catalogues in docs/equations.md §3.5. x(s) is the mean and the last of the history's embeddings, phi
 an MLP of width d_phi, and gradients are those of the last layer:
 
     f(s, i)     = phi(s) . w_i + b_i

@@ -1,4 +1,4 @@
-"""PRL: prompt-based reinforcement learning (Xin et al., SIGIR 2022); methods.md section 3.4."""
+"""PRL: prompt-based reinforcement learning (Xin et al., SIGIR 2022); docs/equations.md §3.4."""
 
 from typing import ClassVar
 

@@ -1,6 +1,6 @@
 """SA2C: supervised advantage actor-critic on SNQN, which is SQN with sampled negatives (Xin et al., WSDM 2022).
 
-See methods.md section 3.2.
+See docs/equations.md §3.2.
 """
 
 from typing import Self

@@ -1,4 +1,4 @@
-"""SDAC: stochastic discrete actor-critic for offline data (Xiao & Wang, 2021); methods.md section 3.3.
+"""SDAC: stochastic discrete actor-critic for offline data (Xiao & Wang, 2021); docs/equations.md §3.3.
 
 A reconstruction: the paper's introduction names the objectives, their derivation by control as inference is standard,
 details are ours. With the actor pi, twin critics Q_j, their lagged copies Q-_j, and sg for "no gradient":

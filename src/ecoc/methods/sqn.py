@@ -1,4 +1,4 @@
-"""SQN: self-supervised Q-learning (Xin et al., SIGIR 2020); methods.md section 3.1."""
+"""SQN: self-supervised Q-learning (Xin et al., SIGIR 2020); docs/equations.md §3.1."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Supervised: the backbone alone, trained to predict the next item by L_BC; methods.md section 3.6."""
+"""Supervised: the backbone alone, trained to predict the next item by L_BC; docs/equations.md §3.6."""
 
 from ecoc.batch import Batch, TrainSequences
 from ecoc.methods.base import BuildContext, Loss, Method

@@ -1,4 +1,4 @@
-"""ECoC: efficient continuous control (arXiv 2408.08047); methods.md section 2.
+"""ECoC: efficient continuous control (arXiv 2408.08047); docs/equations.md §2.
 
     L        = beta L_BC + L_TD + alpha L_REG + dc L_DC
     L_TD     = sum_j mean (Q_j(s, i) - y)^2,  y from the lagged networks and xi
