@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ecoc.model import Model, load
     from ecoc.ope.choose_weight import choose_w
     from ecoc.ope.simulate import simulate
-    from ecoc.report.write import report
+    from ecoc.reporting.write import report
     from ecoc.runs.folder import Run
     from ecoc.training.train import train
 
@@ -45,7 +45,7 @@ _HOMES = {
     "choose_w": "ecoc.ope.choose_weight",
     "normtest": "ecoc.evaluation.norm_test",
     "reproduce": "ecoc.experiment.reproduce",
-    "report": "ecoc.report.write",
+    "report": "ecoc.reporting.write",
     "EcocError": "ecoc.errors",
     "InputError": "ecoc.errors",
     "ArtifactError": "ecoc.errors",

@@ -10,15 +10,17 @@ from typing import Any
 from ecoc.data.describe import page, summary
 from ecoc.data.prepare import prepare
 from ecoc.data.sequences import Dataset
-from ecoc.demo_report import write_report
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import compare
 from ecoc.evaluation.evaluate import evaluate as evaluate_run
 from ecoc.model import Model, load
 from ecoc.ope.simulate import RolloutConfig, simulate
 from ecoc.ope.truth import open_market, true_reward
-from ecoc.pages import curve_lines, ranking_page, rollout_lines
 from ecoc.progress import ProgressCallback
+from ecoc.reporting.sections.demo import truth_table, write_report
+from ecoc.reporting.sections.weight_choice import weight_table
+from ecoc.reporting.tables import text
+from ecoc.reporting.text import ranking_text, rollout_text
 from ecoc.runs.folder import is_run
 from ecoc.training.train import train
 from ecoc.world import POLICIES, Market, evaluate
@@ -68,8 +70,8 @@ def demo(
     say("3. Two policies learn from this log, with the same encoder and the same steps. Ranking what users did next:\n")
     models = _trained(data, folder, seed, threads or 1, progress)
     judged = compare([*models.values()], data, progress=progress)
-    say(ranking_page(judged) + "\n")
-    say("4. What policies really earn a step in this world, because its truth is known (95 % intervals over users):\n")
+    say(ranking_text(judged) + "\n")
+    say("4. What policies really earn per step, because the truth of this world is known:\n")
     market = open_market(data)
     users = 1000 if quick else 4000
     results = {
@@ -78,14 +80,16 @@ def demo(
         else evaluate(market, POLICIES[kind](market), users, seed=seed)
         for kind in _ABOUT
     }
-    say(_table(results) + "\n")
-    say("5. How much the critic has a say is one number, w, which can change after training. What it trades:\n")
+    say(text(truth_table(results, _ABOUT)))
+    gain = results["ecoc"].reward / results["supervised"].reward
+    say(f"\n  ECoC earns {gain:.2f} times what the supervised policy earns, from the same log.\n")
+    say("5. The weight w of the long-term value is one number, which can change after training. Its effect:\n")
     curve = _curve(models["ecoc"], data, market, seed)
-    say("\n".join(curve_lines(curve, "true_reward")))
-    say("\n6. Without the truth, a log is all there is. What simulators of its users say the same policies earn:\n")
+    say(text(weight_table(curve, "true_reward")))
+    say("\n6. Without the truth, only the log remains. What the same policies earn by simulators of its users:\n")
     settings = _QUICK if quick else _SIMULATED
     simulated = simulate([*models.values()], data, settings=settings, cloned=False, progress=progress)
-    say(rollout_lines(simulated))
+    say(rollout_text(simulated))
     place = write_report(
         folder,
         data,
@@ -93,7 +97,7 @@ def demo(
         seed,
         earned=results,
         about=_ABOUT,
-        judged=judged,
+        compared=judged,
         curve=curve,
         simulated=simulated,
     )
@@ -168,16 +172,3 @@ def _session(data: Any) -> str:
         known = data.item(item)
         lines.append(f"  {sequence.user}  {feedback:<10} {known.title} ({known.category}, {known.price:.2f})")
     return "\n".join([*lines, f"  … {len(sequence)} events in all"])
-
-
-def _table(results: dict[str, Any]) -> str:
-    lines = [f"  {'policy':<12}{'reward a step':>15}{'interval':>18}{'items shown':>13}{'tempting':>10}   what it does"]
-    for kind, result in results.items():
-        interval = f"{result.low:.3f} to {result.high:.3f}"
-        lines.append(
-            f"  {kind:<12}{result.reward:>15.3f}{interval:>18}{result.coverage:>13,}{result.tempting:>10.0%}"
-            f"   {_ABOUT[kind]}"
-        )
-    gap = results["ecoc"].reward / results["supervised"].reward
-    lines += ["", f"  ECoC earns {gap:.2f} times what the supervised policy earns, from the same log."]
-    return "\n".join(lines)

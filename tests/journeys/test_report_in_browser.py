@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from ecoc.report.document import (
+from ecoc.reporting.document import (
     Axis,
     Cell,
     Column,
@@ -22,9 +22,9 @@ from ecoc.report.document import (
     Table,
     save_document,
 )
-from ecoc.report.write import report
+from ecoc.reporting.write import report
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "reporting"))
 from sample import sample_document
 
 WIDTHS = (1280, 390, 360)
@@ -107,7 +107,7 @@ def hard_document() -> Document:
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     save_document(folder, sample_document() if request.param == "sample" else hard_document())
-    return Path(report([folder])["report"])
+    return Path(report([folder]).report)
 
 
 def opened(browser: Browser, path: Path, width: int, scheme: str = "light") -> Opened:
@@ -161,7 +161,7 @@ def test_names_of_rows_stay_in_sight_while_a_table_scrolls(browser: Browser, wri
 
 def test_numbers_of_a_column_line_up(browser: Browser, tmp_path: Path) -> None:
     save_document(tmp_path, sample_document())
-    page = opened(browser, Path(report([tmp_path])["report"]), 1280).page
+    page = opened(browser, Path(report([tmp_path]).report), 1280).page
     for table in (1, 2):
         edges = page.evaluate(
             f"""[...document.querySelectorAll('#table-{table} tbody tr:not(.group)')].map(row =>
@@ -181,9 +181,9 @@ def test_numbers_of_a_column_line_up(browser: Browser, tmp_path: Path) -> None:
 
 def test_a_dark_page_is_dark_and_paper_is_white(browser: Browser, tmp_path: Path) -> None:
     save_document(tmp_path, sample_document())
-    page = opened(browser, Path(report([tmp_path])["report"]), 1280, "dark").page
+    page = opened(browser, Path(report([tmp_path]).report), 1280, "dark").page
     background = "getComputedStyle(document.body).backgroundColor"
-    colour = "getComputedStyle(document.querySelector('figure .wide svg rect')).fill"
+    colour = "getComputedStyle(document.querySelector('figure .wide svg path[style*=--c1]')).fill"
     dark = page.evaluate(background), page.evaluate(colour)
     page.emulate_media(media="print")
     paper = page.evaluate(background), page.evaluate(colour)

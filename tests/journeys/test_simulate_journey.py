@@ -84,7 +84,7 @@ def test_a_weight_is_chosen_drawn_and_acted_on(journey: Path, tmp_path: Path) ->
 
 def test_a_log_that_teaches_too_little_lets_nothing_be_chosen(journey: Path) -> None:
     page = run(journey, "ecoc", "--choose-w", *FAST, "--quiet").stdout
-    assert "not chosen, the run acts as before: the simulators" in page
+    assert "not chosen, the run ranks as before: the simulators" in page
     assert not (journey / "ecoc" / "acting.json").exists()
     assert not (journey / "ecoc" / "acting.svg").exists()
 

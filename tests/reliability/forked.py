@@ -124,7 +124,7 @@ def serve() -> None:
 
     import ecoc.cli
     import ecoc.evaluation.evaluate
-    import ecoc.pages
+    import ecoc.reporting.text
     import ecoc.training.train  # noqa: F401
 
     torch.set_num_threads(1)

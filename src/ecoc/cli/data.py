@@ -119,10 +119,10 @@ def info(
 
 
 def _run_info(path: Path, verify: bool, json_: bool) -> None:
-    from ecoc.pages import run_facts, run_page
+    from ecoc.reporting.text import run_json, run_text
 
-    facts = run_facts(path, verify=verify)
-    answer(facts, run_page(facts), json_)
+    facts = run_json(path, verify=verify)
+    answer(facts, run_text(facts), json_)
 
 
 @app.command()

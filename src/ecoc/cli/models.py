@@ -61,7 +61,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
 ) -> None:
     """Learn a policy from a prepared dataset; the best weights by validation are kept in the run folder."""
     from ecoc.config import parse_overrides
-    from ecoc.pages import train_page
+    from ecoc.reporting.text import train_text
     from ecoc.training.train import train as work
 
     settings = parse_overrides(set_ or [])
@@ -82,7 +82,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
             say=note(quiet),
         )
     facts = run.result()
-    answer(facts, train_page(facts, profile=profile), json_)
+    answer(facts, train_text(facts, profile=profile), json_)
 
 
 @app.command()
@@ -104,7 +104,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag
 ) -> None:
     """Rank what really came next among all items: HR, MRR, NDCG at 5, 10, 20 with intervals over users."""
     from ecoc.evaluation.evaluate import evaluate as work
-    from ecoc.pages import evaluate_page
+    from ecoc.reporting.text import evaluation_text
 
     use_threads(threads)
     with progress(quiet) as watch:
@@ -119,7 +119,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag
             seed=seed or 0,
             progress=watch,
         )
-    answer(facts, evaluate_page(facts), json_)
+    answer(facts, evaluation_text(facts), json_)
 
 
 @app.command()
@@ -145,7 +145,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
     """Put runs side by side: paired differences over the same test cases, with intervals and p-values."""
     from ecoc.evaluation.evaluate import COMPARED
     from ecoc.evaluation.evaluate import compare as work
-    from ecoc.pages import compare_page
+    from ecoc.reporting.text import comparison_text
 
     use_threads(threads)
     with progress(quiet) as watch:
@@ -161,7 +161,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
             seed=seed or 0,
             progress=watch,
         )
-    answer(facts, compare_page(facts), json_)
+    answer(facts, comparison_text(facts), json_)
 
 
 @app.command()
@@ -186,7 +186,7 @@ def recommend(  # noqa: PLR0913, PLR0917 - one parameter a flag
 ) -> None:
     """Recommend items to follow a history; without one, what is popular."""
     from ecoc.model import load
-    from ecoc.pages import recommend_page, recommended
+    from ecoc.reporting.text import recommendations_json, recommendations_text
 
     use_threads(threads)
     opened = load(model).ranked_by(**_acting(rank_by, w, m))
@@ -197,8 +197,8 @@ def recommend(  # noqa: PLR0913, PLR0917 - one parameter a flag
         found = opened.recommend(
             asked, k, exclude_seen=exclude_seen, exclude=_names(exclude), only=None if only is None else _names(only)
         )
-    facts = recommended(opened, found)
-    answer(facts, recommend_page(facts, similar or history or [""]), json_)
+    facts = recommendations_json(opened, found)
+    answer(facts, recommendations_text(facts, similar or history or [""]), json_)
 
 
 def _names(text: str) -> list[str]:

@@ -17,15 +17,18 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The page.", show_default="report.html in the first folder")
     ] = None,
+    figures: Annotated[
+        str | None, typer.Option(help="Also write each figure into figures/, as svg, pdf or png.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     json_: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Results as one HTML page that needs nothing else, and its tables as Markdown and LaTeX."""
-    from ecoc.report.write import report as work
+    from ecoc.reporting.write import report as work
 
-    facts = work(folders, out, title=title)
-    if facts["empty"]:
-        note(quiet)(f"nothing to show in: {', '.join(facts['empty'])}")
-    answer(facts, facts["report"], json_)
+    written = work(folders, out, title=title, figures=figures)  # type: ignore[arg-type] # checked by report
+    if written.empty:
+        note(quiet)(f"nothing to show in: {', '.join(written.empty)}")
+    answer(written.model_dump(), written.report, json_)

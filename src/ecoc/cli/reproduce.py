@@ -42,7 +42,8 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one parameter a flag
 ) -> None:
     """Compute the paper's tables and figures on any dataset, cell by cell; interrupted, give the same command again."""
     from ecoc.experiment.reproduce import reproduce as work
-    from ecoc.experiment.text import table_text
+    from ecoc.reporting.document import Table
+    from ecoc.reporting.tables import text
 
     with progress(quiet) as watch:
         facts = work(
@@ -62,8 +63,8 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one parameter a flag
             say=note(quiet),
             progress=watch,
         )
-    tables = "\n\n".join(table_text(table) for table in facts["tables"])
-    said = "\n".join(f"- {text}" for text in facts["caveats"])
+    tables = "\n\n".join(text(Table.build(table)) for table in facts["tables"])
+    said = "\n".join(f"- {caveat}" for caveat in facts["caveats"])
     answer(facts, f"{tables}\n\n{said}\n\nreport: {facts['report']}", json_)
 
 

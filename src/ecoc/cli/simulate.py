@@ -60,7 +60,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
     """Estimate what runs would earn, off policy: roll-outs in simulators fitted on the log, beside controls."""
     from ecoc.ope.simulate import RolloutConfig
     from ecoc.ope.simulate import simulate as work
-    from ecoc.pages import simulate_page
+    from ecoc.reporting.text import simulation_text
 
     use_threads(threads)
     chosen: Any = fit_on or "log"  # checked by RolloutConfig
@@ -75,16 +75,16 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
             return
         acting: dict[str, Any] = {"rank_by": rank_by, "w": w, "m": m}
         facts = work(runs, data, **acting, settings=settings, progress=watch)
-    answer(facts, simulate_page(facts), json_)
+    answer(facts, simulation_text(facts), json_)
 
 
 def _choose(runs: list[Path], data: Path | None, settings: Any, watch: Any, json_: bool) -> None:
     """Choose for every run, and only then write any; beside each run's file lies the drawing."""
     from ecoc.model import load
     from ecoc.ope.choose_weight import choose_w, save_choice
-    from ecoc.pages import choose_page
-    from ecoc.report.chart import draw
-    from ecoc.report.choice import choice_figure
+    from ecoc.reporting.figures import picture
+    from ecoc.reporting.sections.weight_choice import choice_figure
+    from ecoc.reporting.text import weight_text
     from ecoc.storage.atomic import write_whole
 
     found = []
@@ -95,8 +95,8 @@ def _choose(runs: list[Path], data: Path | None, settings: Any, watch: Any, json
     answers = []
     for chosen, facts in found:
         save_choice(chosen, facts)
-        picture = None if facts["w"] is None else chosen.path / "acting.svg"
-        if picture is not None:
-            write_whole(picture, [draw(choice_figure(facts)).encode()])
-        answers.append({**facts, "picture": None if picture is None else str(picture)})
-    answer({"runs": answers}, "\n\n".join(choose_page(facts) for facts in answers), json_)
+        drawing = None if facts["w"] is None else chosen.path / "acting.svg"
+        if drawing is not None:
+            write_whole(drawing, [picture(choice_figure(facts), "svg")])
+        answers.append({**facts, "picture": None if drawing is None else str(drawing)})
+    answer({"runs": answers}, "\n\n".join(weight_text(facts) for facts in answers), json_)

@@ -18,7 +18,7 @@ from ecoc.experiment.tables import (
     said,
 )
 from ecoc.experiment.variants import BASE, ECOC, PAPER, VARIANTS, Variant
-from ecoc.report.document import Cell, Column, Number, Section, Table
+from ecoc.reporting.document import Cell, Column, Number, Section, Table
 
 ENCODERS = ("sasrec",)
 _WHAT: tuple[tuple[Variant, str], ...] = (

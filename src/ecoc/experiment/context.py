@@ -24,7 +24,7 @@ from ecoc.model import Model, load
 from ecoc.ope.simulate import synthetic_negatives
 from ecoc.ope.truth import open_market, true_reward
 from ecoc.progress import ProgressCallback
-from ecoc.report.document import Section
+from ecoc.reporting.document import Section
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import RESULT
 from ecoc.storage.atomic import json_bytes, write_whole

@@ -18,7 +18,7 @@ from ecoc.ope.logged import DecisionScorer, LoggedDecisions, best_items
 from ecoc.ope.simulator import SimulatorConfig, fit_members
 from ecoc.ope.truth import acting, mixed, sample_log
 from ecoc.progress import ProgressCallback
-from ecoc.report.document import Cell, Column, Number, Table
+from ecoc.reporting.document import Cell, Column, Number, Table
 from ecoc.world import evaluate
 from ecoc.world.market import FEEDBACK
 

@@ -11,7 +11,7 @@ from ecoc.experiment.measure import MOST_BYTES, MOST_SECONDS, run_in_subprocess
 from ecoc.experiment.tables import NO_ENCODER, caveats, said
 from ecoc.experiment.variants import VARIANTS, Variant, preset_of, variant_of
 from ecoc.progress import ProgressCallback
-from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
+from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
 
 ENCODERS = ("nextitnet", "sasrec", "srgnn")
 GROWING = ("supervised", "ecoc", "sqn", "sa2c")

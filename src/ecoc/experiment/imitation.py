@@ -21,7 +21,7 @@ from ecoc.experiment.tables import (
     said,
 )
 from ecoc.experiment.variants import BASE, ECOC, VARIANTS, Variant, preset_of, variant_of
-from ecoc.report.document import Cell, Column, Number, Section, Table
+from ecoc.reporting.document import Cell, Column, Number, Section, Table
 
 ENCODERS = ("nextitnet", "sasrec", "srgnn")
 _FAMILIES = {"hr": "Hit rate", "mrr": "Mean reciprocal rank", "ndcg": "NDCG"}

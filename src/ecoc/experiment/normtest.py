@@ -10,7 +10,7 @@ from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.tables import caveats, said
 from ecoc.experiment.variants import VARIANTS, preset_of
 from ecoc.progress import ProgressCallback
-from ecoc.report.document import Column, Section, Table
+from ecoc.reporting.document import Column, Section, Table
 
 _START, _RANKED = 2.0, 3e-7  # seconds an encoder: to open it; an item and sample, controls included
 _SAMPLES = 200_000  # at most: 20 repeats of 10,000
@@ -40,7 +40,7 @@ def cells(context: Context) -> list[Work]:
 
 def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     """What the test says."""
-    from ecoc.report.normtest import normtest_section
+    from ecoc.reporting.sections.norm_test import norm_test_section
 
     found = results["normtest"]
     own = cells(context)
@@ -52,7 +52,7 @@ def section(context: Context, results: Mapping[str, JobResult]) -> Section:
             tables=[table],
             caveats=caveats(context, own, results),
         )
-    made = normtest_section(found.facts, preset_of(context.data))
+    made = norm_test_section(found.facts, preset_of(context.data))
     return made.model_copy(update={"caveats": [*made.caveats, "one seed an encoder", *caveats(context, own, results)]})
 
 

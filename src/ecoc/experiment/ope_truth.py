@@ -25,7 +25,7 @@ from ecoc.ope.choose_weight import WEIGHTS, choose_w
 from ecoc.ope.simulate import LOGGED, RolloutConfig, controls, simulate
 from ecoc.ope.truth import acting, true_reward
 from ecoc.progress import ProgressCallback
-from ecoc.report.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
+from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
 from ecoc.world import POLICIES, Evaluation, Observation, evaluate
 from ecoc.world.market import Ints
 from ecoc.world.policies import Policy, best_unseen

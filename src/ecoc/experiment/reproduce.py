@@ -21,9 +21,9 @@ from ecoc.experiment.plan import PLANS, Plan, Plans, parse_budget
 from ecoc.experiment.runner import Runner, Say, cells_of
 from ecoc.experiment.variants import VARIANTS, preset_of, settings, variant_of
 from ecoc.progress import ProgressCallback, no_progress
-from ecoc.report.document import Document, Section, load_document, save_document
-from ecoc.report.made import made_with
-from ecoc.report.write import report
+from ecoc.reporting.document import Document, Section, load_document, save_document
+from ecoc.reporting.provenance import made_with
+from ecoc.reporting.write import report
 from ecoc.storage.atomic import lock
 from ecoc.training.train import open_windows
 from ecoc.world import parse_world
@@ -225,7 +225,7 @@ def _write(context: Context, section: Section, facts: Mapping[str, str], say: Sa
 def _rendered(folder: Path, say: Say) -> Path | None:
     """The report as a page to look at."""
     try:
-        return Path(str(report([folder], folder / _HTML)["report"]))
+        return Path(report([folder], folder / _HTML).report)
     except ecoc.EcocError as error:
         say(f"{folder / _HTML}: not written: {error}")
         return None

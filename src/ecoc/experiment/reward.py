@@ -13,9 +13,9 @@ from ecoc.model import Model
 from ecoc.ope.choose_weight import choose_w
 from ecoc.ope.simulate import RolloutConfig, simulate
 from ecoc.progress import ProgressCallback
-from ecoc.report.choice import choice_figure
-from ecoc.report.document import Figure, Section, Table
-from ecoc.report.reward import CAVEATS, explained, reward_figures, reward_finding, reward_table
+from ecoc.reporting.document import Figure, Section, Table
+from ecoc.reporting.sections.simulation import CAVEATS, explained, reward_figures, reward_finding, reward_table
+from ecoc.reporting.sections.weight_choice import choice_figure
 
 ENCODERS = ("sasrec",)
 _METHODS = ("supervised", BASE, "ecoc", "ecoc-paper", "sqn", "sa2c", "prl")

@@ -8,7 +8,7 @@ from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.jobs import JobResult
 from ecoc.experiment.tables import caveats, described, number, point, said
 from ecoc.experiment.variants import BASE, PAPER, VARIANTS, Variant
-from ecoc.report.document import Axis, Cell, Column, Figure, Number, Section, Series, Table
+from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Section, Series, Table
 
 ENCODERS = ("sasrec",)
 _METRICS = ("hr@20", "ndcg@20")

@@ -12,8 +12,8 @@ from ecoc.evaluation.statistics import holm, paired
 from ecoc.experiment.context import Context
 from ecoc.experiment.jobs import Cell, JobResult
 from ecoc.experiment.variants import BASE, Variant
-from ecoc.report.document import Axis, Figure, Number, Point, Series
-from ecoc.report.document import Cell as Value
+from ecoc.reporting.document import Axis, Figure, Number, Point, Series
+from ecoc.reporting.document import Cell as Value
 
 SIGNIFICANT = 0.05
 ALIKE = "every method has the same steps, windows, validations and encoder; validation alone chose the weights"

@@ -15,11 +15,12 @@ from ecoc.experiment.ope_truth import (
     _scatter,
     rank_correlation,
 )
-from ecoc.report.chart import draw, is_empty
-from ecoc.report.choice import choice_figure
-from ecoc.report.document import Number, Table
-from ecoc.report.reward import explained, reward_figures, reward_finding, reward_table
-from ecoc.report.tables import best_cells
+from ecoc.reporting.document import Number, Table
+from ecoc.reporting.drawable import is_empty
+from ecoc.reporting.figures import draw
+from ecoc.reporting.sections.simulation import explained, reward_figures, reward_finding, reward_table
+from ecoc.reporting.sections.weight_choice import choice_figure
+from ecoc.reporting.tables import best_cells
 
 TRUTH = {"logged": [0.5, 0.4, 0.6], "good": [1.0, 0.9, 1.1], "fair": [0.6, 0.5, 0.7], "poor": [0.2, 0.1, 0.3]}
 
@@ -109,7 +110,7 @@ def test_policies_stand_in_the_order_of_the_truth_and_figures_are_not_empty() ->
     assert cell(table, "poor", "DR, one decision") is None
     figures = [*_scatter(TRUTH, found), _by_size(TRUTH, {1000: found, 2000: found})]
     assert not any(is_empty(figure) for figure in figures)
-    assert all(draw(figure).startswith("<svg") for figure in figures)
+    assert all(draw(figure).svg.startswith("<svg") for figure in figures)
 
 
 def test_regret_of_the_chosen_weight() -> None:
@@ -145,8 +146,8 @@ def test_the_table_of_rewards_joins_seeds_and_says_what_is_not_trusted() -> None
     good = cell(table, "good", "roll-out, log = 1")
     assert good.value == pytest.approx(2.3)
     assert good.low < 2.2, "seeds that differ widen the interval"
-    assert cell(table, "good", "true reward a step").value == pytest.approx(1.1)
-    assert cell(table, "fair", "true reward a step") is None
+    assert cell(table, "good", "true reward per step").value == pytest.approx(1.1)
+    assert cell(table, "fair", "true reward per step") is None
     assert (cell(table, "good", "trusted"), cell(table, "poor", "trusted")) == ("yes", "no")
     assert "poor: it was never seen." in table.note
     assert "No figure" not in table.note

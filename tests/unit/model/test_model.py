@@ -18,7 +18,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.methods import untrained
 from ecoc.model import Event, Model, load
-from ecoc.pages import recommended
+from ecoc.reporting.text import recommendations_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -248,7 +248,7 @@ def test_similar_needs_vectors(models: dict[str, Model]) -> None:
 
 def test_titles_stand_beside_items(sasrec: Model) -> None:
     found = sasrec.recommend([["i1", "zz"]], k=len(ITEMS))
-    (result,) = recommended(sasrec, found)["results"]
+    (result,) = recommendations_json(sasrec, found)["results"]
     assert [entry["item"] for entry in result["items"]] == found.items[0]
     assert {entry["item"]: entry["title"] for entry in result["items"]} == {
         item: None if item == ITEMS[0] else f"The {item}" for item in ITEMS

@@ -22,7 +22,7 @@ from ecoc.model import load
 from ecoc.ope import simulate as simulate_module
 from ecoc.ope.choose_weight import choose_w, chosen_point
 from ecoc.ope.simulate import RolloutEvaluator, simulate
-from ecoc.pages import choose_page
+from ecoc.reporting.text import weight_text
 from ecoc.runs.folder import ACTING, Run, save_acting
 
 Point = dict[str, Any]
@@ -83,7 +83,7 @@ def test_a_choice_is_kept_and_acted_on(run: Path, monkeypatch: pytest.MonkeyPatc
     assert found["simulator"]["fit_on"] == "train"
     for point in found["points"]:
         assert {"reward", "ratio", "low", "high", "trusted", "reasons", "ndcg@10", "items_shown"} <= set(point)
-    assert f"chosen: w = {found['w']:g}" in choose_page(found)
+    assert f"chosen: w = {found['w']:g}" in weight_text(found)
 
 
 def test_simulators_that_know_too_little_choose_nothing(run: Path) -> None:
@@ -92,8 +92,8 @@ def test_simulators_that_know_too_little_choose_nothing(run: Path) -> None:
     assert found["reasons"] == found["points"][0]["reasons"][: len(found["reasons"])]
     assert not (run / ACTING).exists()
     assert load(run).policy.ranking_mode == "blend-w10", "as before"
-    page = choose_page(found)
-    assert f"not chosen, the run acts as before: {found['reasons'][0]}" in page
+    page = weight_text(found)
+    assert f"not chosen, the run ranks as before: {found['reasons'][0]}" in page
     assert "chosen: w" not in page
 
 

@@ -20,7 +20,7 @@ from ecoc.model import Model, load
 from ecoc.ope import simulate as simulate_module
 from ecoc.ope.choose_weight import choose_w
 from ecoc.ope.simulate import RolloutConfig, RolloutEvaluator, controls, simulate, views
-from ecoc.pages import simulate_page
+from ecoc.reporting.text import simulation_text
 
 CONTROLS = ["logged", "random", "popular", "best item"]
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -242,20 +242,22 @@ def test_the_paper_s_ratio_stands_beside_one_with_negatives(made: Path) -> None:
     found = simulate([made / "supervised"], settings=replace(SMALL, members=1, negatives=2))
     assert all(set(row["one_step"]) == {"conditional", "with negatives"} for row in found["policies"])
     assert found["simulator"]["negatives"] == 2
-    page = simulate_page(found)
-    assert "2 items at random stand for what was not taken up" in page
+    page = simulation_text(found)
+    assert "2 random items per event stand for what users did not take" in page
 
 
 def test_pages_say_what_cannot_be_trusted(facts: dict[str, Any]) -> None:
     changed = deepcopy(facts)
     changed["reasons"] = ["of all"]
+    changed["policies"][1] |= {"reasons": [], "trusted": True}
     changed["policies"][3] |= {"reasons": ["of all"], "trusted": False}
     changed["policies"][4] |= {"reasons": ["of all", "a reason", "another"], "trusted": False}
-    page = simulate_page(changed)
+    page = simulation_text(changed)
     assert page.count("No figure can be trusted: of all.") == 1
-    assert "   no: a reason; another\n" in page
-    assert page.count("   no\n") == 1
-    assert page.count("nothing speaks against it") >= 1
+    assert "  not trusted: supervised: a reason; another." in page
+    trust = {line.split()[0]: line for line in page.splitlines() if line.startswith("    ")}
+    assert " reference " in trust["logged"] and " yes " not in trust["logged"], "it is 1 by definition"
+    assert " no " in trust["best"] and " no " in trust["supervised"] and " yes " in trust["random"]
     for name in rows(facts):
         assert name in page
 

@@ -1,1 +1,0 @@
-"""Results as pages and tables: a document is data, rendering is apart."""

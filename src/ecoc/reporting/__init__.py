@@ -1,0 +1,1 @@
+"""Results as reports: a document is data; tables, figures, pages and terminal text are made from it."""

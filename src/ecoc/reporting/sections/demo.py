@@ -1,0 +1,162 @@
+"""The demo as a report: what policies really earn, what the log alone shows, and how they trained."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ecoc.data.sequences import Dataset
+from ecoc.reporting.document import (
+    Axis,
+    Cell,
+    Column,
+    Document,
+    Figure,
+    Number,
+    Point,
+    Section,
+    Series,
+    Table,
+    save_document,
+)
+from ecoc.reporting.provenance import made_with
+from ecoc.reporting.sections.ranking import CAVEAT, ranking_table
+from ecoc.reporting.sections.simulation import CAVEATS, explained, reward_figures, reward_table
+from ecoc.reporting.sections.training import training_section
+from ecoc.reporting.write import report
+from ecoc.world import Evaluation
+
+
+def write_report(  # noqa: PLR0913 - one parameter per result of the demo
+    folder: Path,
+    data: Dataset,
+    world: str,
+    seed: int,
+    *,
+    earned: Mapping[str, Evaluation],
+    about: Mapping[str, str],
+    compared: Mapping[str, Any],
+    curve: Sequence[Mapping[str, float]],
+    simulated: Mapping[str, Any],
+) -> str:
+    """Write report.json and report.html into the demo's folder; return the path of the page."""
+    gain = earned["ecoc"].reward / earned["supervised"].reward
+    command = f"ecoc demo -o {folder.name} --world {world} --seed {seed}"
+    sections = [
+        _truth(earned, about),
+        _trade(curve),
+        _estimated(simulated, earned),
+        _ranking(compared),
+        *(training_section(folder / name) for name in ("supervised", "ecoc")),
+    ]
+    counts = data.counts
+    document = Document(
+        title="ecoc demo: long-term reward, learnt from a log",
+        summary=[
+            f"From the same log, with the same encoder and number of steps, ECoC earns {gain:.2f} times the reward per"
+            f" step of the supervised policy in {world}: {earned['ecoc'].reward:.3f} against"
+            f" {earned['supervised'].reward:.3f}. The policy that wrote the log earns {earned['logged'].reward:.3f}.",
+            "The world is synthetic and its rules are known, so the reward of a policy is measured, not estimated. The"
+            " demo shows that the method finds long-term value where there is some, not how much there is in your log.",
+        ],
+        facts={
+            "world": f"{world}, seed {seed}",
+            "log": f"{counts.interactions:,} events, {counts.sequences:,} sessions, {counts.items:,} items",
+            **made_with(),
+            "command": command,
+        },
+        sections=[section.model_copy(update={"commands": section.commands or [command]}) for section in sections],
+    )
+    save_document(folder, document)
+    return report([folder]).report
+
+
+def truth_table(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Table:
+    """One row per policy: the reward it really earns."""
+    columns = [
+        Column(name="policy"),
+        Column(name="true reward per step", digits=3),
+        Column(name="items shown", digits=0),
+        Column(name="tempting", unit="%", digits=0),
+        Column(name="what it does"),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            name,
+            Number(value=result.reward, low=result.low, high=result.high),
+            Number(value=result.coverage),
+            Number(value=100 * result.tempting),
+            about[name],
+        ]
+        for name, result in earned.items()
+    ]
+    note = "Brackets are 95 % intervals over users. Tempting items please now and cost later. Oracles know the world."
+    return Table(id="truth", title="", columns=columns, rows=rows, note=note)
+
+
+def _truth(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Section:
+    points = [
+        Point(x=place, y=result.reward, low=result.low, high=result.high)
+        for place, result in enumerate(earned.values())
+    ]
+    return Section(
+        id="truth",
+        title="What policies really earn",
+        text=["Users of the world respond to each policy; the first steps of each session are those of the log."],
+        tables=[truth_table(earned, about).model_copy(update={"title": "True reward per step"})],
+        figures=[
+            Figure(
+                id="truth-bars",
+                title="True reward per step; the line is the policy that wrote the log",
+                kind="bars",
+                x=Axis(label="policy", names=list(earned)),
+                y=Axis(label="true reward per step", line=round(earned["logged"].reward, 3)),
+                series=[Series(name="", points=points)],
+            )
+        ],
+        caveats=["One world, one seed: docs/results.md has five seeds of two worlds, with controls."],
+    )
+
+
+def _trade(curve: Sequence[Mapping[str, float]]) -> Section:
+    points = [Point(x=point["ndcg@10"], y=point["true_reward"], label=f"w = {point['w']:g}") for point in curve]
+    return Section(
+        id="trade",
+        title="Reward against likeness to the log",
+        text=[
+            "The weight w of the long-term value is one number, which can change after training. With w = 0 the policy"
+            " ranks as the log did; the larger w, the more it counts later reward and the less it resembles the log."
+        ],
+        figures=[
+            Figure(
+                id="trade",
+                title="True reward against likeness to the log, over w",
+                kind="points",
+                x=Axis(label="NDCG@10 on the test split"),
+                y=Axis(label="true reward per step"),
+                series=[Series(name="", points=points)],
+            )
+        ],
+        caveats=["NDCG measures how well the log is imitated. It falls while reward rises: do not judge by it alone."],
+    )
+
+
+def _estimated(simulated: Mapping[str, Any], earned: Mapping[str, Evaluation]) -> Section:
+    known = {name: [result.reward] for name, result in earned.items() if name != "popular"}  # other than the log's
+    return Section(
+        id="estimated",
+        title="What the log alone shows",
+        text=explained(simulated),
+        tables=[reward_table([simulated], known, name="estimated", title="Off-policy evaluation beside the truth")],
+        figures=reward_figures([simulated], name="estimated", title=""),
+        caveats=list(CAVEATS),
+    )
+
+
+def _ranking(compared: Mapping[str, Any]) -> Section:
+    title = f"{compared['cases']:,} test cases of {compared['users']:,} users, all items ranked"
+    return Section(
+        id="ranking",
+        title="Ranking what users did next",
+        tables=[ranking_table(compared["runs"], name="ranking", title=title)],
+        caveats=[CAVEAT],
+    )

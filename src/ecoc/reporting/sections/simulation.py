@@ -1,0 +1,167 @@
+"""What policies would earn, estimated from the log: the results of `ecoc.simulate`, of one seed or of several."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ecoc.ope.seeds import PolicyEstimate, over_seeds
+from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
+
+CAVEATS = (
+    "The simulators know only what the log shows. If the logging policy used information that is not in the log, they"
+    " credit the items with its effect, and every estimate is too high; ranks suffer less than levels.",
+    "The one-step ratio estimates what a single recommendation at a logged state earns. It favours items that pay now"
+    " and cost later; in the built-in worlds its ranking is unrelated to the truth, or reversed (see ecoc reproduce"
+    " ope-truth).",
+    "Estimates marked as not trusted depend on states, items or refusals that the log hardly contains; do not choose a"
+    " policy by them.",
+)
+_LONGEST = 20_000
+
+Simulation = Mapping[str, Any]
+
+
+def explained(simulation: Simulation) -> list[str]:
+    """How the estimates were made, and how good the simulators are."""
+    quality, settings = simulation["simulator"], simulation["settings"]
+    return [
+        "Each policy is rolled out step by step, from logged test histories, in an ensemble of user simulators fitted"
+        " on the log. The log's own policy, estimated, is rolled out in the same simulators; its reward is 1. The"
+        f" penalty is {settings['penalty']:g} × (ensemble disagreement on the policy's steps − disagreement on logged"
+        " steps).",
+        quality_text(quality),
+    ]
+
+
+def quality_text(quality: Mapping[str, Any]) -> str:
+    """How well the simulators predict held-out events."""
+    return (
+        f"The simulators on {quality['events']:,} held-out events: log-loss {quality['log_loss']:.4f} (feedback shares"
+        f" alone: {quality['log_loss_of_shares']:.4f}), calibration error {quality['calibration_error']:.4f}, reward"
+        f" error {quality['reward_error']:+.1%}."
+    )
+
+
+def reward_table(
+    simulations: Sequence[Simulation], earned: Mapping[str, Sequence[float]], *, name: str, title: str
+) -> Table:
+    """One row per policy; `simulations` are of one seed each, `earned` the true rewards of each seed, if known."""
+    estimates = over_seeds(simulations, earned)
+    columns = [
+        Column(name="policy"),
+        Column(name="roll-out, log = 1", better="high", digits=3),
+        Column(name="trusted"),  # beside what it is about, where a narrow page still shows it
+        Column(name="without penalty", digits=3),
+        Column(name="one-step ratio (paper)", digits=3),
+        Column(name="items shown", digits=0),
+        *[Column(name="true reward per step", better="high", digits=3)] * bool(earned),
+    ]
+    body: list[list[Cell]] = [
+        [
+            one.name,
+            _ratio(one),
+            "reference" if one.is_reference else "no" if one.reasons else "yes",
+            Number(value=one.unpenalised),
+            Number(value=one.one_step),
+            Number(value=one.items_shown),
+            *[None if one.truth is None else Number(value=one.truth, sd=one.truth_sd)] * bool(earned),
+        ]
+        for one in estimates
+    ]
+    first, seeds = simulations[0], f" and {len(simulations)} seeds" if len(simulations) > 1 else ""
+    note = [f"{first['starts']:,} users, {first['steps']:.1f} steps each; intervals over users and simulators{seeds}."]
+    note += _common_doubt(simulations)
+    note += [f"Not trusted: {doubts}"] if (doubts := " ".join(own_doubts(simulations, estimates))) else []
+    return Table(id=name, title=title, columns=columns, rows=body, note=" ".join(note)[:_LONGEST])
+
+
+def own_doubts(simulations: Sequence[Simulation], estimates: Sequence[PolicyEstimate]) -> list[str]:
+    """Why single estimates cannot be trusted, apart from what holds for all."""
+    common = _common(simulations)
+    reasons = {one.name: [reason for reason in one.reasons if reason not in common] for one in estimates}
+    return [f"{name}: {'; '.join(own)}." for name, own in reasons.items() if own]
+
+
+def _common(simulations: Sequence[Simulation]) -> list[str]:
+    return list(dict.fromkeys(reason for simulation in simulations for reason in simulation["reasons"]))
+
+
+def _common_doubt(simulations: Sequence[Simulation]) -> list[str]:
+    common = _common(simulations)
+    return [f"No figure can be trusted: {'; '.join(common)}."] if common else []
+
+
+def _ratio(one: PolicyEstimate) -> Number:
+    return Number(value=one.ratio, low=one.low, high=one.high, is_compared=not one.reasons)
+
+
+def estimators_table(simulation: Simulation) -> Table:
+    """Estimates by importance weighting of logged decisions."""
+    columns = [
+        Column(name="policy"),
+        Column(name="of"),
+        Column(name="estimator"),
+        Column(name="reward per step", digits=3),
+        Column(name="effective sample size", digits=0),
+    ]
+    rows: list[list[Cell]] = []
+    for row in simulation["estimators"]:
+        known = row["value"] is not None
+        value = Number(value=row["value"], low=row["low"], high=row["high"]) if known else "no logged decision agrees"
+        rows.append([row["policy"], row["of"], row["estimator"], value, Number(value=row["ess"]) if known else None])
+    mix = f"{simulation['settings']['mix']:.0%}"
+    note = f"Weights are estimated propensities: of one decision, or of sessions with {mix} of the policy's decisions."
+    return Table(id="estimators", title="Importance weighting", columns=columns, rows=rows, note=note)
+
+
+def reward_finding(simulations: Sequence[Simulation], title: str) -> str:
+    """What the roll-outs say of the learned policies, the best that can be trusted first."""
+    learned = [one for one in over_seeds(simulations) if one.is_learned]
+    trusted = sorted((one for one in learned if not one.reasons), key=lambda one: -one.ratio)
+    if not trusted:
+        common = _common(simulations)
+        return f"{title}: no figure of a learned policy can be trusted{': ' * bool(common)}{'; '.join(common)}."
+    first, *others = trusted
+    rest = "".join(f"; {one.name} {one.ratio:.2f}" for one in others[:3])
+    return f"{title}: {first.name} earns {first.ratio:.2f} times what the log's policy earns, by roll-outs{rest}."
+
+
+def reward_figures(simulations: Sequence[Simulation], *, name: str, title: str) -> list[Figure]:
+    """Bars of the roll-out and of the paper's ratio, with the log as a line at 1."""
+    estimates = [one for one in over_seeds(simulations) if not one.is_reference]
+    doubted = ", ".join(one.name for one in estimates if one.reasons)
+    note = " ".join(_common_doubt(simulations)) or (f"Not to be trusted: {doubted}." if doubted else "")
+    policies = [one.name for one in estimates]
+    rolled, stepped = [_ratio(one) for one in estimates], [Number(value=one.one_step) for one in estimates]
+    return [
+        _bars(f"{name}-rollout", f"Roll-out reward{title}", "roll-out reward, log = 1", policies, rolled, note),
+        _bars(f"{name}-one-step", f"One-step reward ratio{title}", "one-step ratio, log = 1", policies, stepped, ""),
+    ]
+
+
+def _bars(name: str, title: str, label: str, policies: list[str], values: Sequence[Number], note: str) -> Figure:
+    points = [Point(x=place, y=one.value, low=one.low, high=one.high) for place, one in enumerate(values)]
+    return Figure(
+        id=name,
+        title=title,
+        kind="bars",
+        x=Axis(label="policy", names=policies),
+        y=Axis(label=label, line=1.0),
+        series=[Series(name="", points=points)],
+        note=note,
+    )
+
+
+def simulation_section(simulation: Simulation) -> Section:
+    """The section of a simulation of runs."""
+    return Section(
+        id="simulation",
+        title="Reward that the policies would earn, estimated from the log",
+        findings=[reward_finding([simulation], "Reward")],
+        text=[reward_finding([simulation], "Result"), *explained(simulation)],
+        tables=[
+            reward_table([simulation], {}, name="simulation", title="Roll-outs and the one-step ratio"),
+            estimators_table(simulation),
+        ],
+        figures=reward_figures([simulation], name="simulation", title=""),
+        caveats=list(CAVEATS),
+    )

@@ -1,0 +1,160 @@
+"""How a run trained: its settings and result, and the curves of its losses, validation and Q values."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ecoc.errors import ArtifactError, InputError
+from ecoc.reporting.document import Axis, Column, Figure, Number, Point, Section, Series, Table
+from ecoc.runs.config import RunConfig
+from ecoc.runs.folder import METRICS, RESULT, Run, is_run
+
+_LARGEST = 64 << 20
+_MOST_POINTS, _MOST_SERIES, _LONGEST_NAME = 2000, 12, 300
+_MONITOR = "ndcg@20"
+
+Lines = list[dict[str, Any]]
+
+
+def training_section(path: str | Path) -> Section:
+    """The section of a run folder; lines of metrics.jsonl that cannot be read are left out and counted."""
+    folder = Path(path)
+    if not is_run(folder):
+        raise InputError(f"{folder}: no run; give a folder that ecoc train made")
+    run = Run(folder)
+    config = run.config()
+    result = run.result() if (folder / RESULT).is_file() else {}
+    lines, broken = _load_lines(folder / METRICS)
+    figures = [figure for figure in (_losses(lines), _validation(lines), _values(lines)) if figure is not None]
+    caveats = [] if result else ["The run has not finished; this is its state so far."]
+    caveats += [f"{broken:,} lines of {METRICS} could not be read and are left out."] if broken else []
+    caveats += [] if figures else [f"There is no curve: {METRICS} holds no training step; the method only counts."]
+    if figures:
+        caveats.append(
+            "Curves of one run show how it trained, not whether its policy is better: validation measures likeness to"
+            " the log, and this is one seed."
+        )
+    return Section(
+        id=run.name or "run",
+        title=f"Run {run.name}: {config.method_name}" + (f" {config.encoder_name}" if lines else ""),
+        tables=[_summary(run, config, result)],
+        figures=figures,
+        caveats=caveats,
+        commands=[f"ecoc train DATA -o RUN --config {folder.name}/config.toml"],
+    )
+
+
+def _load_lines(path: Path) -> tuple[Lines, int]:
+    """The lines that can be read, ordered by step, and how many cannot be read."""
+    if not path.is_file():
+        return [], 0
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ArtifactError(f"{path}: larger than {_LARGEST} bytes; not the metrics of a run")
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path}: {error.strerror}; check the file") from None
+    texts = [text for text in content.split(b"\n") if text.strip()]
+    lines = [line for line in map(_line, texts) if line is not None]
+    if texts and not lines:
+        raise ArtifactError(f"{path}: no line of it is a line of metrics; it was changed or damaged, train again")
+    return sorted(lines, key=lambda line: float(line["step"])), len(texts) - len(lines)
+
+
+def _line(text: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) and _finite(line.get("step")) is not None else None
+
+
+def _finite(value: object) -> float | None:
+    """A finite number or none; a file from elsewhere may hold anything."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _series(lines: Lines, name: str, key: str, within: str | None = None) -> Series | None:
+    """One key over the steps; a later line of the same step replaces the earlier."""
+    values: dict[float, float] = {}
+    for line in lines:
+        holder = line.get(within) if within else line
+        value = _finite(holder.get(key)) if isinstance(holder, Mapping) else None
+        if value is not None:
+            values[float(line["step"])] = value
+    points = [Point(x=step, y=value) for step, value in values.items()]
+    stride = math.ceil(len(points) / _MOST_POINTS)
+    kept = points if stride <= 1 else [*points[:-1:stride], points[-1]]
+    return Series(name=name[:_LONGEST_NAME], points=kept) if kept else None
+
+
+def _figure(name: str, title: str, label: str, series: Iterable[Series | None], note: str = "") -> Figure | None:
+    known = [line for line in series if line is not None][:_MOST_SERIES]
+    if not known:
+        return None
+    values = [point.y for line in known for point in line.points]
+    is_log = min(values) > 0 and max(values) / min(values) > 100
+    axis = Axis(label=label, log=is_log)
+    return Figure(id=name, title=title, kind="lines", x=Axis(label="step"), y=axis, series=known, note=note)
+
+
+def _losses(lines: Lines) -> Figure | None:
+    parts = sorted({key for line in lines for key in line if key.startswith("loss/")})
+    keys = ["loss", *parts] if len(parts) != 1 else parts
+    names = {"loss": "total" if parts else "loss"}
+    drawn = [_series(lines, names.get(key, key.removeprefix("loss/")), key) for key in keys[:_MOST_SERIES]]
+    note = "Means since the previous point; each part is weighted as it enters the total."
+    return _figure("loss", "Training loss and its parts", "loss", drawn, note)
+
+
+def _validation(lines: Lines) -> Figure | None:
+    drawn = [
+        _series(lines, "online weights", _MONITOR, "validation"),
+        _series(lines, "averaged weights", _MONITOR, "validation_ema"),
+    ]
+    return _figure("validation", "Validation during training", f"validation {_MONITOR.upper()}", drawn)
+
+
+def _values(lines: Lines) -> Figure | None:
+    names = {"q/logged": "logged items", "q/explored": "explored items", "q/policy": "the policy's first item"}
+    drawn = [_series(lines, name, key) for key, name in names.items()]
+    note = "At the last step before each point. Values above 2 r_max / (1 − γ) would mean divergence."
+    return _figure("q", "Mean Q of the critic", "mean Q", drawn, note)
+
+
+def _summary(run: Run, config: RunConfig, result: Mapping[str, Any]) -> Table:
+    """The run in a few rows."""
+    rows: list[tuple[str, str | Number | None]] = [("method", config.method_name), ("encoder", config.encoder_name)]
+    data = result.get("data")
+    if isinstance(data, Mapping):
+        rows.append(("data", f"{Path(str(data.get('path', ''))).name} ({str(data.get('checksum', ''))[:16]})"))
+    rows.append(("seed", str(config.train.seed)))
+    for key, name in (("items", "items"), ("parameters", "parameters"), ("steps", "steps"), ("epochs", "epochs")):
+        rows.append((name, _amount(result.get(key))))
+    rows.append(("best epoch", _amount(result.get("best_epoch"))))
+    validation = result.get("validation")
+    if isinstance(validation, Mapping):
+        value = _finite(validation.get(_MONITOR))
+        rows.append((f"best validation {_MONITOR.upper()}", None if value is None else f"{value:.4f}"))
+    rows.append(("seconds", _amount(result.get("seconds"))))
+    memory = _finite(result.get("peak_rss_bytes"))
+    rows.append(("peak memory, MB", None if memory is None else f"{memory / 2**20:,.0f}"))
+    shown = [
+        [name, value if value is None else str(value)[:_LONGEST_NAME]] for name, value in rows if value is not None
+    ]
+    return Table(
+        id=f"{run.name}-run"[:_LONGEST_NAME], title="The run", columns=[Column(name=""), Column(name="")], rows=shown
+    )
+
+
+def _amount(value: object) -> str | None:
+    number = _finite(value)
+    return None if number is None else f"{number:,.0f}" if number.is_integer() or number >= 1000 else f"{number:.4g}"
