@@ -114,7 +114,7 @@ def test_more_of_it_shares_what_is_there(
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert [section.id for section in load_document(folder / "out").sections] == ["imitation", "ablation"]
     (table,) = found["tables"]
-    assert [column["name"] for column in table["columns"]][-1] == "true reward per step"
+    assert [column["name"] for column in table["columns"]][-1] == "true reward a step"
     assert all(row[-1]["value"] > 0 for row in table["rows"])
     assert {figure["id"] for figure in found["figures"]} == {"ablation-ndcg20", "ablation-reward"}
     assert {cell["status"] for cell in found["cells"]} == {"done"}

@@ -142,7 +142,7 @@ def test_recommend_on_the_terminal_equals_python(journey: Path) -> None:
 
 def test_pages_are_readable(journey: Path) -> None:
     page = lines(journey, "evaluate", "runs/sasrec", "--quiet").stdout
-    assert "popular" in page and "95 % intervals" in page and "new targets" in page
+    assert "popular" in page and "95 % intervals" in page and "New targets" in page
     assert "few targets are items of the user's past" in page and "--exclude-seen leaves them out" in page
     page = lines(journey, "evaluate", "runs/sasrec", "--quiet", "--exclude-seen", "--no-untrained").stdout
     assert "few targets" not in page

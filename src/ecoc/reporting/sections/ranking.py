@@ -47,8 +47,8 @@ def ranking_tables(evaluation: Row) -> list[Table]:
     for part, meaning in (("seen", "already in the user's past"), ("new", "not in the user's past")):
         cases = evaluation[part]["cases"]
         if cases:
-            title = f"{part} targets: {meaning} ({cases:,} cases, {cases / evaluation['cases']:.1%})"
-            tables.append(ranking_table(rows, name=f"ranking-{part}", title=title.capitalize(), part=part))
+            title = f"{part.capitalize()} targets: {meaning} ({cases:,} cases, {cases / evaluation['cases']:.1%})"
+            tables.append(ranking_table(rows, name=f"ranking-{part}", title=title, part=part))
     return tables
 
 
