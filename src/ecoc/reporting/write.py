@@ -32,13 +32,13 @@ class ReportFiles(Config):
 
 
 def report(
-    paths: Sequence[str | PathLike[str]],
+    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
     out: str | PathLike[str] | None = None,
     *,
     title: str | None = None,
     figures: Kind | None = None,
 ) -> ReportFiles:
-    """Write the report of folders that hold a report.json or a run, with everything that is known about each run.
+    """Write the report of one or several folders that hold a report.json or a run.
 
     `out` is a file, or a folder that exists; without it the page goes into the first folder. `figures` also writes
     each figure as a file of that kind (svg, pdf or png) into figures/ beside the page.

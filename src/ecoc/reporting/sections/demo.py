@@ -113,7 +113,7 @@ def _truth(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Sectio
                 series=[Series(name="", points=points)],
             )
         ],
-        caveats=["One world, one seed: docs/results.md has five seeds of two worlds, with controls."],
+        caveats=["One world, one seed: docs/results/true-reward.md has five seeds of two worlds, with controls."],
     )
 
 
