@@ -48,9 +48,9 @@ def trained(data: Any, folder: Path, encoder: str, seed: int, seconds: float) ->
     found = ecoc.evaluate(path, data, untrained=False)
     result = ecoc.load(path).run.result()
     facts = {
-        "metrics": found["metrics"],
-        "intervals": found["intervals"],
-        "coverage@10": found["coverage@10"],
+        "metrics": found.metrics,
+        "intervals": found.intervals,
+        "coverage@10": found.coverage,
         "targets": result["transitions"],
         "microseconds": 1e6 * pace / targets,
         "parameters": result["parameters"],
@@ -97,8 +97,8 @@ def main() -> None:
     for encoder in order:
         print(row(encoder, found[encoder]))
     first = arguments.out / f"{next(iter(found))}-0"
-    for one in ecoc.evaluate(first, data)["untrained"]:
-        print(row(one["name"], [one]))
+    for one in ecoc.evaluate(first, data).untrained:
+        print(row(one.name, [one.model_dump()]))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from ecoc.data.sequences import Dataset
 from ecoc.experiment.ope_truth import rank_correlation
 from ecoc.model import Model
 from ecoc.ope.choose_weight import WEIGHTS
-from ecoc.ope.simulate import RolloutConfig, simulate
+from ecoc.ope.results import RolloutConfig, SimulationResult
+from ecoc.ope.simulate import simulate
 from ecoc.ope.truth import true_reward
 from ecoc.world import Market, parse_world
 from ecoc.world.log import log_batches
@@ -82,21 +83,21 @@ def main() -> None:
         data = taken_up(market, folder)
         learned = policies(data, folder, options.epochs)
         true = {name: true_reward(one, market, options.users).reward for name, one in learned.items()}
-        said = {
-            kind: simulate(list(learned.values()), data, settings=RolloutConfig(negatives=count), cloned=False)
+        estimated = {
+            kind: simulate(list(learned.values()), data, config=RolloutConfig(negatives=count), cloned=False)
             for kind, count in NEGATIVES.items()
         }
-        table(world, data, true, said)
+        table(world, data, true, estimated)
 
 
-def table(world: str, data: Dataset, true: dict[str, float], said: dict[str, dict[str, Any]]) -> None:
+def table(world: str, data: Dataset, true: dict[str, float], estimated: dict[str, SimulationResult]) -> None:
     """Learned policies by what they really earn, and what each estimate says."""
     columns: dict[str, dict[str, float]] = {}
-    for kind, facts in said.items():
-        rows = {row["name"]: row for row in facts["policies"] if row["name"] in true}
-        columns[f"roll-out, {kind}"] = {name: row["ratio"] for name, row in rows.items()}
-        one = "with negatives" if facts["simulator"]["negatives"] else "conditional"
-        columns[f"one step, {kind}"] = {name: row["one_step"][one]["ratio"] for name, row in rows.items()}
+    for kind, result in estimated.items():
+        rows = {row.name: row for row in result.policies if row.name in true}
+        columns[f"roll-out, {kind}"] = {name: row.ratio for name, row in rows.items()}
+        simulator = "with negatives" if result.simulator.negatives else "conditional"
+        columns[f"one step, {kind}"] = {name: row.one_step[simulator].ratio for name, row in rows.items()}
     print(f"\n### {world}, {data.counts.interactions:,} events of {data.counts.items:,} items, none of them ignored\n")
     print("| policy | true reward a step | × supervised+EMA | " + " | ".join(columns) + " |")
     print("| --- | --- | --- |" + " --- |" * len(columns))

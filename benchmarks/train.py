@@ -93,8 +93,8 @@ def budgeted(data: Dataset, seconds: float, values: Mapping[str, Any], seed: int
             "seconds": spent,
             "steps": steps,
             "targets": run.result()["transitions"],
-            "hr@10": found["metrics"]["hr@10"],
-            "ndcg@10": found["metrics"]["ndcg@10"],
+            "hr@10": found.metrics["hr@10"],
+            "ndcg@10": found.metrics["ndcg@10"],
         }
 
 

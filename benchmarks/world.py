@@ -55,15 +55,15 @@ def measured(data: Dataset, path: Path, values: dict[str, Any], options: argpars
         "reward": earned.reward,
         "coverage": earned.coverage,
         "tempting": earned.tempting,
-        "ndcg@10": ranked["metrics"]["ndcg@10"],
-        "list_coverage": ranked["coverage@10"],
+        "ndcg@10": ranked.metrics["ndcg@10"],
+        "list_coverage": ranked.coverage,
         "seconds": run.result()["seconds"],
         "curve": [],
     }
     for w in WEIGHTS if path.name.endswith("-ecoc") else ():
         view = model.ranked_by("blend", w=w)
         point = true_reward(view, market, options.users, seed=seed)
-        ndcg = ecoc.evaluate(view, data, untrained=False, max_cases=10_000)["metrics"]["ndcg@10"]
+        ndcg = ecoc.evaluate(view, data, untrained=False, max_cases=10_000).metrics["ndcg@10"]
         facts["curve"].append({"w": w, "reward": point.reward, "coverage": point.coverage, "ndcg@10": ndcg})
     kept.write_text(json.dumps(facts))
     return facts

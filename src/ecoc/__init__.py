@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ecoc.evaluation.norm_test import normtest
     from ecoc.experiment.reproduce import reproduce
     from ecoc.model import Model, load
-    from ecoc.ope.choose_weight import choose_w
+    from ecoc.ope.choose_weight import choose_w, choose_weight
     from ecoc.ope.simulate import simulate
     from ecoc.reporting.write import report
     from ecoc.runs.folder import Run
@@ -43,6 +43,7 @@ _HOMES = {
     "compare": "ecoc.evaluation.evaluate",
     "simulate": "ecoc.ope.simulate",
     "choose_w": "ecoc.ope.choose_weight",
+    "choose_weight": "ecoc.ope.choose_weight",
     "normtest": "ecoc.evaluation.norm_test",
     "reproduce": "ecoc.experiment.reproduce",
     "report": "ecoc.reporting.write",
@@ -63,6 +64,7 @@ __all__ = [
     "Run",
     "TrainingError",
     "choose_w",
+    "choose_weight",
     "compare",
     "evaluate",
     "load",

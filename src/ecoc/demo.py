@@ -14,7 +14,8 @@ from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import compare
 from ecoc.evaluation.evaluate import evaluate as evaluate_run
 from ecoc.model import Model, load
-from ecoc.ope.simulate import RolloutConfig, simulate
+from ecoc.ope.results import RolloutConfig
+from ecoc.ope.simulate import simulate
 from ecoc.ope.truth import open_market, true_reward
 from ecoc.progress import ProgressCallback
 from ecoc.reporting.sections.demo import truth_table, write_report
@@ -69,7 +70,7 @@ def demo(
     say(_session(data) + "\n")
     say("3. Two policies learn from this log, with the same encoder and the same steps. Ranking what users did next:\n")
     models = _trained(data, folder, seed, threads or 1, progress)
-    judged = compare([*models.values()], data, progress=progress)
+    judged = compare([*models.values()], data, progress=progress).model_dump()
     say(ranking_text(judged) + "\n")
     say("4. What policies really earn per step, because the truth of this world is known:\n")
     market = open_market(data)
@@ -87,8 +88,8 @@ def demo(
     curve = _curve(models["ecoc"], data, market, seed)
     say(text(weight_table(curve, "true_reward")))
     say("\n6. Without the truth, only the log remains. What the same policies earn by simulators of its users:\n")
-    settings = _QUICK if quick else _SIMULATED
-    simulated = simulate([*models.values()], data, settings=settings, cloned=False, progress=progress)
+    config = _QUICK if quick else _SIMULATED
+    simulated = simulate([*models.values()], data, config=config, cloned=False, progress=progress).model_dump()
     say(rollout_text(simulated))
     place = write_report(
         folder,
@@ -149,7 +150,7 @@ def _curve(model: Model, data: Dataset, market: Market, seed: int) -> list[dict[
             {
                 "w": w,
                 "true_reward": earned.reward,
-                "ndcg@10": ranked["metrics"]["ndcg@10"],
+                "ndcg@10": ranked.metrics["ndcg@10"],
                 "items_shown": earned.coverage,
             }
         )

@@ -113,7 +113,7 @@ def run(request: pytest.FixtureRequest, fifty: Trained) -> Run:
 
 def judged(run: Run, data: Dataset) -> dict[str, float]:
     result = ecoc.evaluate(run.path, data, untrained=False)
-    return {"validation": run.result()["validation"]["ndcg@10"], "test": result["metrics"]["ndcg@10"]}
+    return {"validation": run.result()["validation"]["ndcg@10"], "test": result.metrics["ndcg@10"]}
 
 
 @pytest.mark.parametrize(("method", "encoder"), PAIRS)
@@ -337,7 +337,7 @@ def test_evaluations_by_blend_and_by_policy_are_kept_apart(
         new = kept(run, names)
         assert len(new) == 1, (way, new)
         names |= new
-        ranks[result["acting"]] = load_checkpoint(run / "evaluations", new.pop()).tensors["rank"]
+        ranks[result.ranking_mode] = load_checkpoint(run / "evaluations", new.pop()).tensors["rank"]
     assert set(ranks) == {"policy", "blend-w3", "blend-w4", "rerank-m20"}
     assert not torch.equal(ranks["policy"], ranks["blend-w3"])
 

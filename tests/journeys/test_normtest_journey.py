@@ -48,7 +48,7 @@ def test_the_answer_keeps_the_contract_and_equals_python(journey: Path) -> None:
     from ecoc.evaluation.norm_test import normtest
 
     same = normtest([journey / "sasrec"], samples=400, repeats=3, seed=2, max_items=150)
-    assert found["rows"][0]["mean"] == pytest.approx(same["rows"][0]["mean"], abs=1e-5)
+    assert found["rows"][0]["mean"] == pytest.approx(same.rows[0].mean, abs=1e-5)
 
 
 def test_the_page_tells_the_test_its_controls_and_the_cosines(journey: Path) -> None:

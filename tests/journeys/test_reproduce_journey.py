@@ -132,7 +132,7 @@ def test_what_users_had_can_be_left_out(folder: Path, imitated: dict[str, Any]) 
     assert "there already" not in heard[0]
     (cell,) = (cell for cell in found["cells"] if cell["method"] == "supervised+ema")
     run = folder / "out/runs/sasrec/supervised+ema/8-steps/seed-0"
-    assert cell["metrics"] == ecoc.evaluate(run, max_cases=100, exclude_seen=True)["metrics"]
+    assert cell["metrics"] == ecoc.evaluate(run, max_cases=100, exclude_seen=True).metrics
     (before,) = (cell for cell in imitated["cells"] if cell["method"] == "supervised+ema" and cell["seed"] == 0)
     assert cell["metrics"] != before["metrics"]
     assert not any("--exclude-seen" in text for text in found["caveats"])

@@ -108,7 +108,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag
 
     use_threads(threads)
     with progress(quiet) as watch:
-        facts = work(
+        result = work(
             run,
             data,
             split=split,
@@ -119,7 +119,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag
             seed=seed or 0,
             progress=watch,
         )
-    answer(facts, evaluation_text(facts), json_)
+    values = result.model_dump()
+    answer(values, evaluation_text(values), json_)
 
 
 @app.command()
@@ -149,7 +150,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
 
     use_threads(threads)
     with progress(quiet) as watch:
-        facts = work(
+        result = work(
             runs,
             data,
             split=split,
@@ -161,7 +162,8 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
             seed=seed or 0,
             progress=watch,
         )
-    answer(facts, comparison_text(facts), json_)
+    values = result.model_dump()
+    answer(values, comparison_text(values), json_)
 
 
 @app.command()

@@ -29,8 +29,9 @@ def normtest(  # noqa: PLR0913, PLR0917 - one parameter a flag
 
     use_threads(threads)
     with progress(quiet) as watch:
-        facts = work(runs, data, samples=samples, repeats=repeats, max_items=max_items, seed=seed or 0, progress=watch)
-    answer(_finite(facts), norm_test_text(facts), json_)
+        result = work(runs, data, samples=samples, repeats=repeats, max_items=max_items, seed=seed or 0, progress=watch)
+    values = result.model_dump()
+    answer(_finite(values), norm_test_text(values), json_)
 
 
 def _finite(value: Any) -> Any:

@@ -58,45 +58,44 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
     debug: Debug = False,
 ) -> None:
     """Estimate what runs would earn, off policy: roll-outs in simulators fitted on the log, beside controls."""
-    from ecoc.ope.simulate import RolloutConfig
+    from ecoc.ope.results import RolloutConfig
     from ecoc.ope.simulate import simulate as work
     from ecoc.reporting.text import simulation_text
 
     use_threads(threads)
     chosen: Any = fit_on or "log"  # checked by RolloutConfig
-    settings = RolloutConfig(users, horizon, warm, members, penalty, mix, exclude_seen, negatives, chosen, seed or 0)
+    config = RolloutConfig(users, horizon, warm, members, penalty, mix, exclude_seen, negatives, chosen, seed or 0)
     if choose_w and (rank_by, w, m) != (None, None, None):
         raise InputError("--choose-w chooses how runs act; leave out --rank-by, -w and -m")
     if choose_w and fit_on not in (None, "train"):
         raise InputError("--choose-w must not see the test split, so it fits simulators on train; leave out --fit-on")
     with progress(quiet) as watch:
         if choose_w:
-            _choose(runs, data, settings, watch, json_)
+            _choose(runs, data, config, watch, json_)
             return
         acting: dict[str, Any] = {"rank_by": rank_by, "w": w, "m": m}
-        facts = work(runs, data, **acting, settings=settings, progress=watch)
-    answer(facts, simulation_text(facts), json_)
+        values = work(runs, data, **acting, config=config, progress=watch).model_dump()
+    answer(values, simulation_text(values), json_)
 
 
-def _choose(runs: list[Path], data: Path | None, settings: Any, watch: Any, json_: bool) -> None:
+def _choose(runs: list[Path], data: Path | None, config: Any, watch: Any, json_: bool) -> None:
     """Choose for every run, and only then write any; beside each run's file lies the drawing."""
     from ecoc.model import load
-    from ecoc.ope.choose_weight import choose_w, save_choice
+    from ecoc.ope.choose_weight import choose_weight, save_choice
     from ecoc.reporting.figures import picture
     from ecoc.reporting.sections.weight_choice import choice_figure
     from ecoc.reporting.text import weight_text
     from ecoc.storage.atomic import write_whole
 
-    found = []
-    for run in runs:
-        model = load(run)
-        facts = choose_w(model, data, settings=settings, save=False, progress=watch)
-        found.append((model.run, facts))
+    models = [load(run) for run in runs]
+    choices = [choose_weight(model, data, config=config, save=False, progress=watch) for model in models]
     answers = []
-    for chosen, facts in found:
-        save_choice(chosen, facts)
-        drawing = None if facts["w"] is None else chosen.path / "acting.svg"
-        if drawing is not None:
-            write_whole(drawing, [picture(choice_figure(facts), "svg")])
-        answers.append({**facts, "picture": None if drawing is None else str(drawing)})
-    answer({"runs": answers}, "\n\n".join(weight_text(facts) for facts in answers), json_)
+    for model, choice in zip(models, choices, strict=True):
+        save_choice(model.run, choice)
+        values = choice.model_dump()
+        if choice.w is not None:
+            drawing = model.run.path / "acting.svg"
+            write_whole(drawing, [picture(choice_figure(values), "svg")])
+            values["picture"] = str(drawing)
+        answers.append(values)
+    answer({"runs": answers}, "\n\n".join(weight_text(values) for values in answers), json_)

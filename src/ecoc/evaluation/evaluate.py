@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,15 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation import beyond_accuracy as beyond
 from ecoc.evaluation.metrics import KS, NAMES, means, metrics
 from ecoc.evaluation.ranks import is_seen, list_cases, rank_cases
+from ecoc.evaluation.results import (
+    Baseline,
+    Comparison,
+    EvaluationResult,
+    ListQuality,
+    PairedDifference,
+    RankedPolicy,
+    Subset,
+)
 from ecoc.evaluation.statistics import bootstrap, holm, paired
 from ecoc.methods import METHODS
 from ecoc.methods.build import build_method
@@ -64,7 +72,7 @@ class RankingResult:
 
     name: str
     ranks: NDArray[np.float64]
-    lists: dict[str, float]
+    lists: ListQuality
     seconds: float
 
     def means(self, chosen: NDArray[np.bool_] | None = None) -> dict[str, float]:
@@ -98,17 +106,17 @@ class RankingEvaluator:
         )
         return RankingResult(name, ranks, self._beyond(policy), time.perf_counter() - started)
 
-    def _beyond(self, policy: Policy) -> dict[str, float]:
+    def _beyond(self, policy: Policy) -> ListQuality:
         chosen = np.random.default_rng(0).permutation(len(self.cases))[:_LISTED]
         sample = self.cases.part(np.sort(chosen))
         lists = list_cases(policy, self.data, sample, _LIST, exclude_seen=self.options.exclude_seen)
         share = self.data.vocab.popularity()
         past = histories(self.data, sample, policy.length).items.numpy()
-        return {
-            f"coverage@{_LIST}": beyond.coverage(lists, policy.items),
-            f"popularity_lift@{_LIST}": beyond.popularity_lift(lists, past, share),
-            f"diversity@{_LIST}": beyond.diversity(lists, self.sessions, policy.items),
-        }
+        return ListQuality(
+            coverage=beyond.coverage(lists, policy.items),
+            popularity_lift=beyond.popularity_lift(lists, past, share),
+            diversity=beyond.diversity(lists, self.sessions, policy.items),
+        )
 
     def untrained(self, length: int, watch: ProgressCallback = no_progress) -> list[RankingResult]:
         """The methods that need no training, on the same cases."""
@@ -134,7 +142,7 @@ def evaluate(  # noqa: PLR0913 - one parameter a choice
     m: int | None = None,
     seed: int = 0,
     progress: ProgressCallback | None = None,
-) -> dict[str, Any]:
+) -> EvaluationResult:
     """Rank every test target of a run among all items: HR, MRR, NDCG at 5, 10 and 20, with 95 % intervals over users.
 
     `max_cases` judges a seeded sample only, `exclude_seen` takes a user's past items out of the ranking (the paper
@@ -152,33 +160,33 @@ def evaluate(  # noqa: PLR0913 - one parameter a choice
     seen = is_seen(dataset, bench.cases)
     values = np.stack(list(metrics(judged.ranks).values()))
     intervals = bootstrap(values, bench.users)
-    return {
-        "run": str(opened.run.path),
-        "data": str(dataset.path),
-        "split": split,
-        "cases": len(bench.cases),
-        "users": len(np.unique(bench.users)),
-        "items": opened.policy.items,
-        "exclude_seen": exclude_seen,
-        "acting": opened.policy.ranking_mode,
-        "metrics": judged.means(),
-        "intervals": {name: [float(low), float(high)] for name, (low, high) in zip(NAMES, intervals, strict=True)},
-        **judged.lists,
-        "seen": _part(judged, seen),
-        "new": _part(judged, ~seen),
-        "untrained": [
-            {
-                "name": one.name,
-                "acting": "policy",
-                "metrics": one.means(),
-                **one.lists,
-                "seen": _part(one, seen),
-                "new": _part(one, ~seen),
-            }
-            for one in others
+    return EvaluationResult(
+        run=str(opened.run.path),
+        data=str(dataset.path),
+        split=split,
+        cases=len(bench.cases),
+        users=len(np.unique(bench.users)),
+        items=opened.policy.items,
+        exclude_seen=exclude_seen,
+        ranking_mode=opened.policy.ranking_mode,
+        metrics=judged.means(),
+        intervals={name: (float(low), float(high)) for name, (low, high) in zip(NAMES, intervals, strict=True)},
+        **judged.lists.model_dump(),
+        seen=_subset(judged, seen),
+        new=_subset(judged, ~seen),
+        untrained=[
+            Baseline(
+                name=other.name,
+                ranking_mode="policy",
+                metrics=other.means(),
+                **other.lists.model_dump(),
+                seen=_subset(other, seen),
+                new=_subset(other, ~seen),
+            )
+            for other in others
         ],
-        "seconds": judged.seconds,
-    }
+        seconds=judged.seconds,
+    )
 
 
 def compare(  # noqa: PLR0913 - one parameter a choice
@@ -195,7 +203,7 @@ def compare(  # noqa: PLR0913 - one parameter a choice
     m: int | None = None,
     seed: int = 0,
     progress: ProgressCallback | None = None,
-) -> dict[str, Any]:
+) -> Comparison:
     """Judge runs on the same cases: paired differences with 95 % intervals and p-values, bootstrapped over users.
 
     `p_holm` is corrected for all the comparisons made. A run that was evaluated before is not ranked again. `rank_by`,
@@ -218,27 +226,28 @@ def compare(  # noqa: PLR0913 - one parameter a choice
         judged += bench.untrained(max(model.policy.length for model in models), watch)
     named = _named(judged)
     pairs = _pairs(named, len(models), bench, names)
-    return {
-        "data": str(dataset.path),
-        "split": split,
-        "cases": len(bench.cases),
-        "users": len(np.unique(bench.users)),
-        "runs": [
-            {
-                "name": name,
-                "acting": model.policy.ranking_mode if model else "policy",
-                "metrics": one.means(),
-                **one.lists,
-            }
-            for (name, one), model in zip_longest(named.items(), models)
+    return Comparison(
+        data=str(dataset.path),
+        split=split,
+        cases=len(bench.cases),
+        users=len(np.unique(bench.users)),
+        exclude_seen=exclude_seen,
+        runs=[
+            RankedPolicy(
+                name=name,
+                ranking_mode=model.policy.ranking_mode if model else "policy",
+                metrics=result.means(),
+                **result.lists.model_dump(),
+            )
+            for (name, result), model in zip_longest(named.items(), models)
         ],
-        "pairs": pairs,
-    }
+        pairs=pairs,
+    )
 
 
 def _pairs(
     named: Mapping[str, RankingResult], runs: int, bench: RankingEvaluator, names: Sequence[str]
-) -> list[dict[str, Any]]:
+) -> list[PairedDifference]:
     """Each of the first `runs` with all after it, on every metric and on the same resamples of users."""
     rows = [NAMES.index(name) for name in names]
     values = {name: np.stack(list(metrics(one.ranks).values()))[rows] for name, one in named.items()}
@@ -250,16 +259,16 @@ def _pairs(
     keys = [(a, b, metric) for a, b in couples for metric in names]
     columns = zip(keys, found.difference, found.low, found.high, found.p, holm(found.p), strict=True)
     return [
-        {
-            "a": a,
-            "b": b,
-            "metric": metric,
-            "difference": float(difference),
-            "low": float(low),
-            "high": float(high),
-            "p": float(p),
-            "p_holm": float(p_holm),
-        }
+        PairedDifference(
+            a=a,
+            b=b,
+            metric=metric,
+            difference=float(difference),
+            low=float(low),
+            high=float(high),
+            p=float(p),
+            p_holm=float(p_holm),
+        )
         for (a, b, metric), difference, low, high, p, p_holm in columns
     ]
 
@@ -281,9 +290,9 @@ def _named(judged: Sequence[RankingResult]) -> dict[str, RankingResult]:
     return result
 
 
-def _part(judged: RankingResult, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+def _subset(judged: RankingResult, chosen: NDArray[np.bool_]) -> Subset:
     """Metrics of some of the cases; none if there are none."""
-    return {"cases": int(chosen.sum()), "metrics": judged.means(chosen) if chosen.any() else None}
+    return Subset(cases=int(chosen.sum()), metrics=judged.means(chosen) if chosen.any() else None)
 
 
 def open_models(
@@ -328,7 +337,7 @@ def _save(model: Model, bench: RankingEvaluator, judged: RankingResult) -> Ranki
         "data": bench.data.checksum,
         "weights": model.run.result()["weights_sha256"],
         "metrics": judged.means(),
-        "lists": judged.lists,
+        "lists": judged.lists.model_dump(),
         "seconds": judged.seconds,
     }
     save_checkpoint(folder, _file(model, bench), tensors, state)
@@ -353,7 +362,7 @@ def _kept(model: Model, bench: RankingEvaluator) -> RankingResult | None:
         same = same and len(ranks) == len(bench.cases)
         if not same or not np.array_equal(found.tensors["event"].numpy(), bench.cases.event):
             return None
-        lists = {str(name): float(value) for name, value in dict(state["lists"]).items()}
+        lists = ListQuality.model_validate(state["lists"])
         return RankingResult(model.name, ranks, lists, float(state["seconds"]))
     except (ArtifactError, KeyError, TypeError, ValueError):
         return None

@@ -11,7 +11,6 @@ For a query p and item vectors e_i, with average ranks for equal values (docs/eq
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +25,15 @@ from ecoc.errors import InputError
 from ecoc.evaluation.evaluate import data_of
 from ecoc.evaluation.norm_ranks import Table
 from ecoc.evaluation.ranks import queries
+from ecoc.evaluation.results import (
+    CosineAtRank,
+    Norms,
+    NormTestControl,
+    NormTestEntry,
+    NormTestResult,
+    NormTestRow,
+    NormTestStatistics,
+)
 from ecoc.model import Model, load
 from ecoc.policies import ranking
 from ecoc.policies.base import ROUNDING, Head, InnerProductPolicy
@@ -66,7 +74,7 @@ def differences(
     return fisher(found)
 
 
-def summary(values: Floats, picks: Ints) -> dict[str, Any]:
+def summary(values: Floats, picks: Ints) -> NormTestStatistics:
     """Averages over repeats [repeats, n] of mean, standard deviation and t of the values [cases] they picked."""
     drawn = values[picks]
     counts = np.isfinite(drawn).sum(1)
@@ -82,17 +90,17 @@ def summary(values: Floats, picks: Ints) -> dict[str, Any]:
     t = float(np.where(moves, mean / np.where(moves, std, 1) * np.sqrt(counts), endless).mean())
     df = float(counts.mean()) - 1
     spread, centre = float(std.mean()), float(mean.mean())
-    return {
-        "mean": centre,
-        "std": spread,
-        "t": t,
-        "p": float(stdtr(df, -t)),
-        "p_two_sided": float(2 * stdtr(df, -abs(t))),
-        "effect": centre / spread if spread else t,
-        "n": picks.shape[1],
-        "repeats": len(picks),
-        "flag": "" if moves.all() else "the differences do not vary, so t is undefined",
-    }
+    return NormTestStatistics(
+        mean=centre,
+        std=spread,
+        t=t,
+        p=float(stdtr(df, -t)),
+        p_two_sided=float(2 * stdtr(df, -abs(t))),
+        effect=centre / spread if spread else t,
+        n=picks.shape[1],
+        repeats=len(picks),
+        flag="" if moves.all() else "the differences do not vary, so t is undefined",
+    )
 
 
 def sample_picks(cases: int, samples: int, repeats: int, seed: int) -> Ints:
@@ -110,7 +118,7 @@ def normtest(
     max_items: int = 0,
     seed: int = 0,
     progress: ProgressCallback | None = None,
-) -> dict[str, Any]:
+) -> NormTestResult:
     """The paper's test of normalised representations, beside the same test of random item vectors.
 
     Each repeat draws `samples` test interactions; a correlation is computed once for each distinct one. `max_items`
@@ -127,22 +135,23 @@ def normtest(
     watch = progress or no_progress
     models = [run if isinstance(run, Model) else load(run) for run in runs]
     tests = [_Test(model, data_of(model, data)) for model in models]
-    rows, controls = [], []
+    rows: list[NormTestRow] = []
+    controls: list[NormTestControl] = []
     for test in tests:
         picks = sample_picks(len(test.cases), samples, repeats, seed)
-        row, beside = test.run(picks, max_items, seed, watch)
+        row, random_vectors = test.run(picks, max_items, seed, watch)
         rows.append(row)
-        controls += beside
-    return {
-        "rows": rows,
-        "control": controls[0],
-        "controls": controls,
-        "cosine_by_rank": rows[0]["cosine_by_rank"],
-        "samples": samples,
-        "repeats": repeats,
-        "max_items": max_items,
-        "seed": seed,
-    }
+        controls += random_vectors
+    return NormTestResult(
+        rows=rows,
+        control=controls[0],
+        controls=controls,
+        cosine_by_rank=rows[0].cosine_by_rank,
+        samples=samples,
+        repeats=repeats,
+        max_items=max_items,
+        seed=seed,
+    )
 
 
 class _Test:
@@ -167,7 +176,9 @@ class _Test:
         if not len(self.cases):
             raise InputError(f"{data.path}: the test split has no case to test on; prepare with another split")
 
-    def run(self, picks: Ints, max_items: int, seed: int, watch: ProgressCallback) -> tuple[dict[str, Any], list[Any]]:
+    def run(
+        self, picks: Ints, max_items: int, seed: int, watch: ProgressCallback
+    ) -> tuple[NormTestRow, list[NormTestControl]]:
         """The row of a model and those of its controls, which see the samples of the first repeat."""
         name = self.model.name
         distinct, place = np.unique(picks, return_inverse=True)
@@ -177,13 +188,14 @@ class _Test:
             directions = self._directions(cases, watch)
             table = Table(self._chosen(max_items, seed))
             values, clipped = differences(table, directions, watch, f"test {name}")
-            row = self._row(table, values, clipped, place)
-            row["cosine_by_rank"] = self._cosine_by_rank(cases, directions)
+            entry = self._entry(table, values, clipped, place)
+            row = NormTestRow(**entry.model_dump(), cosine_by_rank=self._cosine_by_rank(cases, directions))
             first, again = np.unique(place[:1], return_inverse=True)
             controls = []
             for norms, control in self._controls(table, seed):
-                found = differences(control, directions[torch.from_numpy(first)], watch, f"control {name}")
-                controls.append({**self._row(control, *found, again.reshape(1, -1)), "norms": norms})
+                values, clipped = differences(control, directions[torch.from_numpy(first)], watch, f"control {name}")
+                entry = self._entry(control, values, clipped, again.reshape(1, -1))
+                controls.append(NormTestControl(**entry.model_dump(), norms=norms))
         return row, controls
 
     def _chosen(self, max_items: int, seed: int) -> Tensor:
@@ -194,7 +206,7 @@ class _Test:
         return self.vectors[torch.from_numpy(PAD + 1 + np.sort(chosen))]
 
     @staticmethod
-    def _controls(table: Table, seed: int) -> Iterator[tuple[str, Table]]:
+    def _controls(table: Table, seed: int) -> Iterator[tuple[Norms, Table]]:
         """Random directions with the model's own norms, then vectors as they are before training."""
         rng = np.random.default_rng([seed, 7])
         noise = torch.from_numpy(rng.standard_normal(table.vectors.shape, np.float32))
@@ -212,33 +224,33 @@ class _Test:
             watch(f"read {self.model.name}", done, len(cases))
         return result
 
-    def _row(self, table: Table, values: Floats, clipped: NDArray[np.bool_], picks: Ints) -> dict[str, Any]:
-        """What the output says of one table."""
-        found = summary(values, picks)
+    def _entry(self, table: Table, values: Floats, clipped: NDArray[np.bool_], picks: Ints) -> NormTestEntry:
+        """The test on one table of item vectors."""
+        statistics = summary(values, picks)
         logs = np.log(table.norms[table.norms > 0].astype(np.float64))
-        flags = [found.pop("flag")]
+        flags = [statistics.flag]
         if len(table) < FEWEST_ITEMS:
             flags.append(f"only {len(table)} items: the Fisher transform means nothing below {FEWEST_ITEMS}")
         if picks.shape[1] > len(self.cases):
             flags.append(f"only {len(self.cases)} test interactions: drawn with replacement, so t is too large")
         if len(table) < self.items:
             flags.append(f"tested on a uniform sample of {len(table)} of {self.items} items")
-        return {
-            "run": str(self.model.run.path),
-            "method": self.model.config.method_name,
-            "encoder": self.model.config.encoder_name,
-            "data": str(self.data.path),
-            "source": self.data.manifest.source,
-            **found,
-            "distinct": len(values),
-            "clipped": int(clipped.sum()),
-            "dropped": int(np.isnan(values).sum()),
-            "items": len(table),
-            "norm_log_sd": float(logs.std()) if len(logs) else 0.0,
-            "flag": "; ".join(flag for flag in flags if flag),
-        }
+        return NormTestEntry(
+            run=str(self.model.run.path),
+            method=self.model.config.method_name,
+            encoder=self.model.config.encoder_name,
+            data=str(self.data.path),
+            source=self.data.manifest.source,
+            **statistics.model_dump(exclude={"flag"}),
+            distinct=len(values),
+            clipped=int(clipped.sum()),
+            dropped=int(np.isnan(values).sum()),
+            items=len(table),
+            norm_log_sd=float(logs.std()) if len(logs) else 0.0,
+            flag="; ".join(flag for flag in flags if flag),
+        )
 
-    def _cosine_by_rank(self, cases: Cases, directions: Tensor) -> list[dict[str, Any]]:
+    def _cosine_by_rank(self, cases: Cases, directions: Tensor) -> list[CosineAtRank]:
         """Mean cosine of the item that came next, over the cases in which it ranks among the K best."""
         known = ~directions.isnan().any(1)
         target = torch.from_numpy(self.data.items[cases.event].astype(np.int64))[known]
@@ -248,7 +260,7 @@ class _Test:
         result = []
         for k in [*(k for k in KS if k < self.items), self.items]:
             near = cosine[ranks <= k]
-            result.append({"k": k, "cosine": float(near.mean()) if len(near) else None, "count": len(near)})
+            result.append(CosineAtRank(k=k, cosine=float(near.mean()) if len(near) else None, count=len(near)))
         return result
 
 

@@ -289,7 +289,7 @@ class Context:
         return {
             "metrics": judged.means(),
             **{name: judged.means(chosen) if chosen.any() else None for name, chosen in parts.items()},
-            **judged.lists,
+            **judged.lists.model_dump(),
         }
 
     def _ranks(self, judged: Mapping[str, RankingResult]) -> Arrays:

@@ -21,8 +21,9 @@ from ecoc.experiment.reward import simulate_seconds
 from ecoc.experiment.tables import caveats
 from ecoc.experiment.variants import BASE, ECOC, VARIANTS, Variant
 from ecoc.model import Model
-from ecoc.ope.choose_weight import WEIGHTS, choose_w
-from ecoc.ope.simulate import LOGGED, RolloutConfig, controls, simulate
+from ecoc.ope.choose_weight import WEIGHTS, choose_weight
+from ecoc.ope.results import LOGGED, RolloutConfig
+from ecoc.ope.simulate import controls, simulate
 from ecoc.ope.truth import acting, true_reward
 from ecoc.progress import ProgressCallback
 from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
@@ -124,7 +125,7 @@ def _estimate(context: Context, size: int, *, alone: bool = False) -> Work:
 
     def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         models = list(models_of(context, watch).values())
-        return simulate(models, context.data, settings=settings, cloned=False, progress=watch), {}
+        return simulate(models, context.data, config=settings, cloned=False, progress=watch).model_dump(), {}
 
     return Work(
         f"estimate/{encoder_of(context)}/{context.plan.steps}-steps/{'test-alone' if alone else f'{size}-events'}",
@@ -141,7 +142,7 @@ def _estimate(context: Context, size: int, *, alone: bool = False) -> Work:
 def _choice(context: Context) -> Work:
     def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         model = context.model(context.run(ECOC, encoder_of(context), context.seeds[0]), watch)
-        return choose_w(model, context.data, save=False, progress=watch), {}
+        return choose_weight(model, context.data, save=False, progress=watch).model_dump(), {}
 
     return Work(
         f"choice/{encoder_of(context)}/{context.plan.steps}-steps",

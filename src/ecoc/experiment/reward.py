@@ -10,8 +10,9 @@ from ecoc.experiment.jobs import Cell as Work
 from ecoc.experiment.tables import caveats, described, earned_by
 from ecoc.experiment.variants import BASE, ECOC, Variant, variant_of
 from ecoc.model import Model
-from ecoc.ope.choose_weight import choose_w
-from ecoc.ope.simulate import RolloutConfig, simulate
+from ecoc.ope.choose_weight import choose_weight
+from ecoc.ope.results import RolloutConfig
+from ecoc.ope.simulate import simulate
 from ecoc.progress import ProgressCallback
 from ecoc.reporting.document import Figure, Section, Table
 from ecoc.reporting.sections.simulation import CAVEATS, explained, reward_figures, reward_finding, reward_table
@@ -68,7 +69,7 @@ def _simulated(context: Context, chosen: Sequence[Variant], encoder: str, seed: 
 
     def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         models = models_of(context, chosen, encoder, seed, watch)
-        return simulate(models, context.data, settings=settings, cloned=False, progress=watch), {}
+        return simulate(models, context.data, config=settings, cloned=False, progress=watch).model_dump(), {}
 
     return Work(
         f"simulate/{encoder}/{context.plan.steps}-steps/seed-{seed}",
@@ -88,7 +89,7 @@ def _weight(context: Context, encoder: str, seed: int) -> Work:
 
     def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         model = context.model(context.run(ECOC, encoder, seed), watch)
-        return choose_w(model, context.data, settings=settings, save=False, progress=watch), {}
+        return choose_weight(model, context.data, config=settings, save=False, progress=watch).model_dump(), {}
 
     return Work(
         f"choose-w/{encoder}/{context.plan.steps}-steps/seed-{seed}",

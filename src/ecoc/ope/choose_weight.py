@@ -1,7 +1,8 @@
 """Choose how much a critic has a say, without touching the test split: roll-outs over the blend's weight."""
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -12,8 +13,9 @@ from ecoc.evaluation.evaluate import data_of
 from ecoc.evaluation.metrics import means
 from ecoc.evaluation.ranks import rank_cases
 from ecoc.model import Model, load
+from ecoc.ope.results import Rollout, RolloutConfig, WeightChoice, WeightPoint, renamed_settings
 from ecoc.ope.rollout import acting_by
-from ecoc.ope.simulate import Candidate, RolloutConfig, RolloutEvaluator
+from ecoc.ope.simulate import Candidate, RolloutEvaluator
 from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.folder import Run, save_acting
 
@@ -22,15 +24,16 @@ _NEAR = 0.02  # share of the best estimate by which a smaller weight may fall sh
 _CASES = 2000
 
 
-def choose_w(
-    run: Model | str | PathLike[str],
+def choose_weight(
+    model: Model | str | PathLike[str],
     data: Dataset | str | PathLike[str] | None = None,
     *,
     weights: Sequence[float] = WEIGHTS,
-    settings: RolloutConfig | None = None,
+    config: RolloutConfig | None = None,
     save: bool = True,
     progress: ProgressCallback | None = None,
-) -> dict[str, Any]:
+    settings: RolloutConfig | None = None,
+) -> WeightChoice:
     """Play a run at each weight from validation histories, in a simulator of the training part of the log.
 
     Of the weights whose figure can be trusted, the smallest is chosen that is within 2 % of the best; it is written
@@ -38,47 +41,56 @@ def choose_w(
     anything, nothing is chosen and the run acts as before.
     """
     watch = progress or no_progress
-    model = run if isinstance(run, Model) else load(run)
-    if not model.policy.has_critic:
+    opened = model if isinstance(model, Model) else load(model)
+    config = renamed_settings(config, settings) or RolloutConfig()
+    if not opened.policy.has_critic:
         raise InputError(
-            f"{model.name}: method {model.config.method_name} has no critic, so there is no weight to choose"
+            f"{opened.name}: method {opened.config.method_name} has no critic, so there is no weight to choose"
         )
-    dataset = data_of(model, data)
-    stage = RolloutEvaluator.open(dataset, replace(settings or RolloutConfig(), fit_on="train"), "validation", watch)
-    history = model.config.train.min_history
+    dataset = data_of(opened, data)
+    stage = RolloutEvaluator.open(dataset, replace(config, fit_on="train"), "validation", watch)
+    history = opened.config.train.min_history
     cases = open_cases(dataset, "validation", min_history=history, most=_CASES, seed=stage.play.seed)
     points = []
-    asked = sorted({0.0, *weights})
-    for number, weight in enumerate(asked):
-        watch("play weights", number, len(asked))
-        view = model.ranked_by("blend", w=weight)
+    tried = sorted({0.0, *weights})
+    for number, weight in enumerate(tried):
+        watch("play weights", number, len(tried))
+        view = opened.ranked_by("blend", w=weight)
         candidate = Candidate(f"w = {weight:g}", acting_by(view.policy), view.policy)
-        facts = stage.facts(candidate, stage.played(candidate))
+        value = stage.value_of(candidate, stage.played(candidate))
         ranked = means(rank_cases(view.policy, dataset, cases))
-        kept = ("reward", "ratio", "low", "high", "unpenalised", "doubt", "items_shown", "reasons", "trusted")
-        points.append({"w": weight, **{name: facts[name] for name in kept}, "ndcg@10": ranked["ndcg@10"]})
-    result = {
-        "run": str(model.run.path),
-        "data": str(dataset.path),
-        "w": None if stage.reasons else chosen_point(points)["w"],
-        "reasons": stage.reasons,
-        "points": points,
-        "simulator": stage.simulator.quality,
-        "settings": asdict(stage.play),
-    }
+        rollout = value.model_dump(include=set(Rollout.model_fields))
+        points.append(WeightPoint(w=weight, ndcg=ranked["ndcg@10"], **rollout))
+    result = WeightChoice(
+        run=str(opened.run.path),
+        data=str(dataset.path),
+        w=None if stage.reasons else chosen_point(points).w,
+        reasons=stage.reasons,
+        points=points,
+        simulator=stage.simulator.quality,
+        settings=stage.play,
+    )
     if save:
-        save_choice(model.run, result)
+        save_choice(opened.run, result)
     return result
 
 
-def save_choice(run: Run, chosen: dict[str, Any]) -> None:
-    """Let a run act by the weight that `choose_w` found for it, if any, and keep the evidence."""
-    if chosen["w"] is not None:
-        save_acting(run, "blend", chosen["w"], chosen)
+def choose_w(
+    run: Model | str | PathLike[str], data: Dataset | str | PathLike[str] | None = None, **options: Any
+) -> WeightChoice:
+    """The old name of `choose_weight`."""
+    warnings.warn("choose_w is called choose_weight now", DeprecationWarning, stacklevel=2)
+    return choose_weight(run, data, **options)
 
 
-def chosen_point(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def save_choice(run: Run, choice: WeightChoice) -> None:
+    """Let a run act by the weight that was chosen for it, if any, and keep the evidence."""
+    if choice.w is not None:
+        save_acting(run, "blend", choice.w, choice.model_dump(exclude={"picture"}))
+
+
+def chosen_point(points: Sequence[WeightPoint]) -> WeightPoint:
     """The smallest trusted weight within 2 % of the best trusted one; the cloned policy, w = 0, is always trusted."""
-    trusted = [point for point in points if point["trusted"] or point["w"] == 0]
-    best = max(point["reward"] for point in trusted)
-    return next(point for point in trusted if point["reward"] >= best - _NEAR * abs(best))
+    trusted = [point for point in points if point.trusted or point.w == 0]
+    best = max(point.reward for point in trusted)
+    return next(point for point in trusted if point.reward >= best - _NEAR * abs(best))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ecoc.ope.simulate import LOGGED
+from ecoc.ope.results import LOGGED
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -18,6 +17,15 @@ from ecoc.evaluation.ranks import REPEATS, is_seen
 from ecoc.model import Model
 from ecoc.ope.estimators import one_step, ratio_estimate
 from ecoc.ope.logged import DecisionScorer, LoggedDecisions, best_items, open_logged
+from ecoc.ope.results import (
+    LOGGED,
+    EstimatorValue,
+    OneStepRatio,
+    PolicyValue,
+    RolloutConfig,
+    SimulationResult,
+    renamed_settings,
+)
 from ecoc.ope.rollout import (
     Actor,
     InitialStates,
@@ -30,8 +38,17 @@ from ecoc.ope.rollout import (
     open_starts,
     play,
 )
-from ecoc.ope.simulator import LENGTH, TRUST, FitOn, Simulator, SimulatorConfig, fit_simulator
-from ecoc.ope.trust import IMITATION, REFUSED, imitation_losses, simulator_warnings, support_warnings, usual_behaviour
+from ecoc.ope.simulator import LENGTH, TRUST, Simulator, SimulatorConfig, fit_simulator
+from ecoc.ope.trust import (
+    IMITATION,
+    REFUSED,
+    ImitationLoss,
+    UsualBehaviour,
+    imitation_losses,
+    simulator_warnings,
+    support_warnings,
+    usual_behaviour,
+)
 from ecoc.policies.base import Policy, RankBy
 from ecoc.progress import ProgressCallback, no_progress
 
@@ -41,35 +58,6 @@ _RESAMPLES = 1000
 _ROWS = 1024
 _DECISIONS = 20_000
 _NEGATIVES = 4
-LOGGED = "logged"
-
-
-@dataclass(frozen=True)
-class RolloutConfig:
-    """How roll-outs are played."""
-
-    users: int = 500
-    horizon: int = 20
-    warm: int = 3
-    members: int = 3
-    penalty: float = 8.0
-    mix: float = 0.05
-    exclude_seen: bool | None = None  # none: as the log
-    negatives: int | None = None  # none: as many as the log needs
-    fit_on: FitOn = "log"
-    seed: int = 0
-    most_events: int = 200_000  # that simulators are fitted on
-
-    def __post_init__(self) -> None:
-        for name in ("users", "horizon", "warm", "members", "most_events"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)}: expected 1 or more")
-        if self.fit_on not in get_args(FitOn):
-            raise InputError(f"fit_on {self.fit_on!r:.40}: expected {', '.join(get_args(FitOn))}")
-        if not 0 <= self.mix <= 1 or not 0 <= self.penalty < float("inf"):
-            raise InputError(f"mix {self.mix} is a share from 0 to 1, penalty {self.penalty} a number, 0 or more")
-        if self.seed < 0 or (self.negatives or 0) < 0:
-            raise InputError(f"seed {self.seed} and negatives {self.negatives}: neither may be below 0")
 
 
 @dataclass(frozen=True)
@@ -93,7 +81,7 @@ class RolloutEvaluator:
     starts: InitialStates
     exclude_seen: bool
     reference: Rollouts  # the log, played
-    usual: dict[str, Any]  # how likely the log's own decisions are
+    usual: UsualBehaviour  # how likely the log's own decisions are
 
     @classmethod
     def open(
@@ -129,7 +117,7 @@ class RolloutEvaluator:
         kept_out = self.exclude_seen and not candidate.may_repeat
         return play(self.simulator, candidate.actor, self.starts, exclude_seen=kept_out, seed=self.play.seed)
 
-    def facts(self, candidate: Candidate, played: Rollouts) -> dict[str, Any]:
+    def value_of(self, candidate: Candidate, played: Rollouts) -> PolicyValue:
         """The headline: what a step counts, its ratio to the log's in the same simulator, and how far to trust it."""
         is_log = candidate.name == LOGGED
         uncertainty_penalty = self.play.penalty * max(
@@ -138,35 +126,36 @@ class RolloutEvaluator:
         value, base = played.value(uncertainty_penalty), self.reference.value()
         low, high = _ratio_interval(played.totals(uncertainty_penalty), self.reference.totals(), seed=self.play.seed)
         reasons = [] if is_log else self.reasons + support_warnings(played, self.usual)
-        return {
-            "name": candidate.name,
-            "kind": "control" if candidate.is_control else "run",
-            "acting": candidate.policy.ranking_mode if candidate.policy is not None else "policy",
-            "reward": value,
-            "ratio": value / base if base else 0.0,
-            "low": low,
-            "high": high,
-            "unpenalised": played.value(),
-            "doubt": played.mean_doubt,
-            "charge": uncertainty_penalty,
-            "rare_actions": float((played.log_behaviour[:, played.counted] < self.usual["action"]).mean()),
-            "items_shown": played.distinct,
-            "reasons": reasons,
-            "trusted": not reasons,
-        }
+        return PolicyValue(
+            name=candidate.name,
+            kind="control" if candidate.is_control else "run",
+            ranking_mode=candidate.policy.ranking_mode if candidate.policy is not None else "policy",
+            reward=value,
+            ratio=value / base if base else 0.0,
+            low=low,
+            high=high,
+            unpenalised=played.value(),
+            ensemble_std=played.mean_doubt,
+            uncertainty_penalty=uncertainty_penalty,
+            rare_actions=float((played.log_behaviour[:, played.counted] < self.usual.action).mean()),
+            items_shown=played.distinct,
+            reasons=reasons,
+            trusted=not reasons,
+        )
 
 
-def simulate(
-    runs: Sequence[Model | str | PathLike[str]],
+def simulate(  # noqa: PLR0913 - one parameter per option
+    models: Sequence[Model | str | PathLike[str]],
     data: Dataset | str | PathLike[str] | None = None,
     *,
     rank_by: RankBy | None = None,
     w: float | None = None,
     m: int | None = None,
-    settings: RolloutConfig | None = None,
+    config: RolloutConfig | None = None,
     cloned: bool = True,
     progress: ProgressCallback | None = None,
-) -> dict[str, Any]:
+    settings: RolloutConfig | None = None,
+) -> SimulationResult:
     """Estimate what runs would earn, beside the log and controls.
 
     The headline is the roll-out: every policy and the log's own, played step after step in the same simulator of
@@ -175,54 +164,54 @@ def simulate(
     With `cloned`, a run that acts on a value stands beside its cloned policy, which is supervised with averaging.
     """
     began = time.perf_counter()
-    watch, settings = progress or no_progress, settings or RolloutConfig()
-    models = open_models(runs, rank_by, w=w, m=m)
-    dataset = data_of(models[0], data)
-    for model in models:
+    watch, config = progress or no_progress, renamed_settings(config, settings) or RolloutConfig()
+    opened = open_models(models, rank_by, w=w, m=m)
+    dataset = data_of(opened[0], data)
+    for model in opened:
         same_data(model, dataset)
-    candidates = _told_apart(controls(dataset) + views(models, cloned=cloned))
-    stage = RolloutEvaluator.open(dataset, settings, "test", watch)
+    candidates = _told_apart(controls(dataset) + views(opened, cloned=cloned))
+    stage = RolloutEvaluator.open(dataset, config, "test", watch)
     logged = open_logged(
         dataset,
-        warm=settings.warm,
-        horizon=settings.horizon,
+        warm=config.warm,
+        horizon=config.horizon,
         most=_DECISIONS,
-        seed=settings.seed,
-        length=max(LENGTH, *(model.policy.length for model in models)),
+        seed=config.seed,
+        length=max(LENGTH, *(model.policy.length for model in opened)),
         exclude_seen=stage.exclude_seen,
     )
     witness = DecisionScorer(stage.simulator, logged)
-    paper = _paper_witness(dataset, settings, stage.simulator.quality["negatives"], logged, watch)
+    paper = _paper_witness(dataset, config, stage.simulator.quality.negatives, logged, watch)
     losses = imitation_losses(dataset, {one.name: one.policy for one in candidates if one.policy is not None})
-    policies, estimators = [], []
+    policies: list[PolicyValue] = []
+    estimators: list[EstimatorValue] = []
     for number, one in enumerate(candidates):
         watch("play policies", number, len(candidates))
-        facts = stage.facts(one, stage.played(one))
-        facts |= _guarded(losses.get(one.name), facts["reasons"])
+        value = _guarded(stage.value_of(one, stage.played(one)), losses.get(one.name))
         if one.name != LOGGED:
             chosen = _chosen(one, logged, stage.exclude_seen and not one.may_repeat)
-            estimators += _estimators(one.name, witness, chosen, settings)
-        facts["one_step"] = {
-            name: _one_step_ratio(view, logged.items if one.name == LOGGED else chosen, settings.seed)
+            estimators += _estimators(one.name, witness, chosen, config)
+        ratios = {
+            name: _one_step_ratio(view, logged.items if one.name == LOGGED else chosen, config.seed)
             for name, view in paper.items()
         }
-        policies.append(facts)
+        policies.append(value.model_copy(update={"one_step": ratios}))
     watch("play policies", len(candidates), len(candidates))
-    return {
-        "data": str(dataset.path),
-        "settings": asdict(settings),
-        "exclude_seen": stage.exclude_seen,
-        "simulator": stage.simulator.quality,
-        "reasons": stage.reasons,
-        "one_step_simulator": {name: view.simulator.quality for name, view in paper.items()},
-        "logged_reward": float(logged.reward.mean()),
-        "decisions": len(logged.items),
-        "starts": len(stage.starts.left),
-        "steps": float(stage.starts.left.double().mean()),
-        "policies": policies,
-        "estimators": estimators,
-        "seconds": time.perf_counter() - began,
-    }
+    return SimulationResult(
+        data=str(dataset.path),
+        settings=config,
+        exclude_seen=stage.exclude_seen,
+        simulator=stage.simulator.quality,
+        reasons=stage.reasons,
+        one_step_simulator={name: view.simulator.quality for name, view in paper.items()},
+        logged_reward=float(logged.reward.mean()),
+        decisions=len(logged.items),
+        starts=len(stage.starts.left),
+        steps=float(stage.starts.left.double().mean()),
+        policies=policies,
+        estimators=estimators,
+        seconds=time.perf_counter() - began,
+    )
 
 
 def session_protocol(data: Dataset, settings: RolloutConfig, split: str = "test") -> tuple[bool, int]:
@@ -312,34 +301,37 @@ def _chosen(one: Candidate, logged: LoggedDecisions, exclude_seen: bool) -> Ints
     return chosen
 
 
-def _estimators(name: str, witness: DecisionScorer, chosen: Ints, settings: RolloutConfig) -> list[dict[str, Any]]:
+def _estimators(name: str, witness: DecisionScorer, chosen: Ints, settings: RolloutConfig) -> list[EstimatorValue]:
     share = f"{settings.mix:.0%} of decisions"
     decisions = witness.decisions(chosen)
     found = [("one decision", one) for one in one_step(decisions, seed=settings.seed)]
     found += [(share, one) for one in witness.mixed_sessions(decisions, settings.mix, settings.seed)]
     base = float(witness.logged.reward.mean())
     return [
-        {
-            "policy": name,
-            "of": what,
-            "estimator": one.estimator,
-            **{key: _said(getattr(one, key)) for key in ("value", "low", "high", "ess")},
-            "ratio": _said(one.value / base) if base else None,
-        }
+        EstimatorValue(
+            policy=name,
+            of=what,
+            estimator=one.estimator,
+            value=_finite(one.value),
+            low=_finite(one.low),
+            high=_finite(one.high),
+            ess=_finite(one.ess),
+            ratio=_finite(one.value / base) if base else None,
+        )
         for what, one in found
     ]
 
 
-def _said(value: float) -> float | None:
-    """A number, or none where nothing logged speaks of the policy."""
+def _finite(value: float) -> float | None:
+    """A number, or none where no logged decision agrees with the policy."""
     return value if np.isfinite(value) else None
 
 
-def _one_step_ratio(witness: DecisionScorer, chosen: Ints, seed: int) -> dict[str, float]:
+def _one_step_ratio(witness: DecisionScorer, chosen: Ints, seed: int) -> OneStepRatio:
     """The paper's number: simulated reward of what is chosen over simulated reward of what was logged."""
     mine, theirs = witness.value(chosen), witness.model
     found = ratio_estimate("one step", mine, theirs, witness.logged.user, seed=seed)
-    return {"ratio": found.value, "low": found.low, "high": found.high}
+    return OneStepRatio(ratio=found.value, low=found.low, high=found.high)
 
 
 def _ratio_interval(mine: tuple[Floats, Floats], log: tuple[Floats, Floats], *, seed: int) -> tuple[float, float]:
@@ -357,9 +349,11 @@ def _ratio_interval(mine: tuple[Floats, Floats], log: tuple[Floats, Floats], *, 
     return float(low), float(high)
 
 
-def _guarded(loss: dict[str, float] | None, reasons: list[str]) -> dict[str, Any]:
-    """The imitation guard's word, joined to the others."""
-    if loss is None:
-        return {}
-    more = [f"imitates the log {loss['excess']:.1%} worse than the best run"] if loss["excess"] > IMITATION else []
-    return {"imitation_loss": loss["loss"], "reasons": [*reasons, *more], "trusted": not (reasons or more)}
+def _guarded(value: PolicyValue, imitation: ImitationLoss | None) -> PolicyValue:
+    """With the imitation loss, and one more reason for distrust where it is too large."""
+    if imitation is None:
+        return value
+    reasons = list(value.reasons)
+    if imitation.excess > IMITATION:
+        reasons.append(f"imitates the log {imitation.excess:.1%} worse than the best run")
+    return value.model_copy(update={"imitation_loss": imitation.loss, "reasons": reasons, "trusted": not reasons})

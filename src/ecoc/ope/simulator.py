@@ -4,7 +4,6 @@ Members differ by their seed and by the sequences they were not shown, so where 
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,10 +15,10 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.ope.fitting import Episodes, fit, open_episodes
 from ecoc.ope.response import ResponseConfig, ResponseModel, UserState
+from ecoc.ope.results import FitOn, SimulatorQuality
 from ecoc.progress import ProgressCallback, no_progress
 
 Ints = NDArray[np.int64]
-FitOn = Literal["log", "test", "train"]
 
 LENGTH = 50  # events a simulator looks back
 _HELD_OUT = 0.1  # share of sequences, half to stop by, half to judge by
@@ -46,6 +45,8 @@ class SimulatorConfig:
 class Simulator:
     """Users as a log knows them. Feedback codes are the dataset's; with negatives there is one more, `none`."""
 
+    quality: SimulatorQuality  # measured by `fit_members`
+
     def __init__(
         self,
         members: list[ResponseModel],
@@ -59,7 +60,6 @@ class Simulator:
         self.members, self.names, self.lengths, self.temperature = members, names, lengths, temperature
         self._has_negatives = has_negatives
         self.worth = worth  # [V, feedback] mean reward of an item that got a feedback
-        self.quality: dict[str, Any] = {}
 
     @property
     def items(self) -> int:
@@ -143,11 +143,13 @@ def fit_members(
     simulator = Simulator(members, worth, names, np.sort(lengths), has_negatives=config.negatives > 0)
     if not config.negatives:  # which are not among the held-out answers
         simulator.temperature = _best_temperature(_logits(simulator, stopping))
-    simulator.quality = {
-        **_quality(simulator, episodes.part(np.flatnonzero(parts.judging)), config),
-        "events_per_item": float(episodes.wanted.sum()) / items,
-        "refused": float((episodes.reward[:, 1:][episodes.wanted] <= 0).double().mean()),
-    }
+    simulator.quality = _quality(
+        simulator,
+        episodes.part(np.flatnonzero(parts.judging)),
+        config,
+        events_per_item=float(episodes.wanted.sum()) / items,
+        refused=float((episodes.reward[:, 1:][episodes.wanted] <= 0).double().mean()),
+    )
     return simulator
 
 
@@ -228,7 +230,9 @@ def _log_loss(chances: Tensor, given: Tensor) -> float:
     return abs(float(chances.gather(1, given[:, None]).clamp(min=1e-12).log().mean()))  # no -0
 
 
-def _quality(simulator: Simulator, episodes: Episodes, config: SimulatorConfig) -> dict[str, Any]:
+def _quality(
+    simulator: Simulator, episodes: Episodes, config: SimulatorConfig, *, events_per_item: float, refused: float
+) -> SimulatorQuality:
     """Of the members together, on sequences none of them saw."""
     logits, given, items = _logits(simulator, episodes)
     chances = torch.softmax(logits / simulator.temperature, -1).mean(0)
@@ -238,17 +242,19 @@ def _quality(simulator: Simulator, episodes: Episodes, config: SimulatorConfig) 
     share = torch.bincount(given, minlength=counted.shape[1]).double() / len(given)
     logged = episodes.reward[:, 1:][episodes.wanted].double().sum()
     predicted = (counted * simulator.worth[items][:, : counted.shape[1]]).sum(dtype=torch.float64)
-    return {
-        "fit_on": config.fit_on,
-        "members": len(simulator.members),
-        "negatives": config.negatives,
-        "events": len(given),
-        "log_loss": _log_loss(counted, given),
-        "log_loss_of_shares": _log_loss(share.expand(len(given), -1), given),
-        "calibration_error": _calibration_error(counted, given),
-        "reward_error": float(predicted / logged - 1) if float(logged) else 0.0,
-        "temperature": simulator.temperature,
-    }
+    return SimulatorQuality(
+        fit_on=config.fit_on,
+        members=len(simulator.members),
+        negatives=config.negatives,
+        events=len(given),
+        log_loss=_log_loss(counted, given),
+        log_loss_of_shares=_log_loss(share.expand(len(given), -1), given),
+        calibration_error=_calibration_error(counted, given),
+        reward_error=float(predicted / logged - 1) if float(logged) else 0.0,
+        temperature=simulator.temperature,
+        events_per_item=events_per_item,
+        refused=refused,
+    )
 
 
 def _calibration_error(chances: Tensor, given: Tensor) -> float:

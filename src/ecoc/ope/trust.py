@@ -1,6 +1,7 @@
 """How far a roll-out's figure can be trusted: what the log never shows, what members dispute, what a run unlearnt."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from ecoc.data.loader import histories, open_cases
 from ecoc.data.sequences import Dataset
+from ecoc.ope.results import SimulatorQuality
 from ecoc.ope.rollout import Rollouts
 from ecoc.policies.base import Policy
 
@@ -26,11 +28,19 @@ _CASES = 2000
 _ROWS, _CELLS = 256, 1 << 26  # cases at a time, and most scores kept: 256 MB
 
 
-def usual_behaviour(reference: Rollouts) -> dict[str, Any]:
+@dataclass(frozen=True)
+class UsualBehaviour:
+    """Log-likelihoods below which the log has one per cent of its own actions and sessions."""
+
+    action: float
+    session: float
+
+
+def usual_behaviour(reference: Rollouts) -> UsualBehaviour:
     """How likely the log's own decisions and sessions are, at their rarest per cent."""
     steps = reference.log_behaviour[:, reference.counted]
     whole = _session_means(reference)
-    return {"action": float(np.quantile(steps, _RARE)), "session": float(np.quantile(whole, _RARE))}
+    return UsualBehaviour(float(np.quantile(steps, _RARE)), float(np.quantile(whole, _RARE)))
 
 
 def _session_means(played: Rollouts) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -39,25 +49,25 @@ def _session_means(played: Rollouts) -> np.ndarray[Any, np.dtype[np.float64]]:
     return found
 
 
-def simulator_warnings(quality: Mapping[str, Any]) -> list[str]:
+def simulator_warnings(quality: SimulatorQuality) -> list[str]:
     """What speaks against every figure of simulators that learnt too little; these agree, too, and dispute nothing.
 
     Items at random that stand for refusals are no help: in a built-in world whose log had lost its refusals, roll-outs
     ranked learned policies in nearly the reverse of the true order.
     """
-    skill = 1 - quality["log_loss"] / quality["log_loss_of_shares"] if quality["log_loss_of_shares"] else 1.0
+    skill = 1 - quality.log_loss / quality.log_loss_of_shares if quality.log_loss_of_shares else 1.0
     found = ["the simulators know little more than how often each feedback is given"] * (skill < _LEAST_SKILL)
-    if quality["events_per_item"] < _LEAST_EVENTS:
-        found.append(f"the simulators saw {quality['events_per_item']:.1f} events an item, and need {_LEAST_EVENTS}")
-    if quality["refused"] < REFUSED:
-        found.append(f"only {quality['refused']:.1%} of the log's events are refusals: it hardly says what users leave")
+    if quality.events_per_item < _LEAST_EVENTS:
+        found.append(f"the simulators saw {quality.events_per_item:.1f} events an item, and need {_LEAST_EVENTS}")
+    if quality.refused < REFUSED:
+        found.append(f"only {quality.refused:.1%} of the log's events are refusals: it hardly says what users leave")
     return found
 
 
-def support_warnings(played: Rollouts, usual: Mapping[str, Any]) -> list[str]:
+def support_warnings(played: Rollouts, usual: UsualBehaviour) -> list[str]:
     """What speaks against a figure."""
-    rare = float((played.log_behaviour[:, played.counted] < usual["action"]).mean())
-    odd = float((_session_means(played) < usual["session"]).mean())
+    rare = float((played.log_behaviour[:, played.counted] < usual.action).mean())
+    odd = float((_session_means(played) < usual.session).mean())
     ensemble_std = played.mean_doubt
     share = ensemble_std / abs(played.value()) if played.value() else float(ensemble_std > 0)
     found = []
@@ -70,8 +80,16 @@ def support_warnings(played: Rollouts, usual: Mapping[str, Any]) -> list[str]:
     return found
 
 
+@dataclass(frozen=True)
+class ImitationLoss:
+    """Cross-entropy of held-out events, and its excess over the best run's as a share."""
+
+    loss: float
+    excess: float
+
+
 @torch.inference_mode()
-def imitation_losses(data: Dataset, policies: Mapping[str, Policy]) -> dict[str, dict[str, float]]:
+def imitation_losses(data: Dataset, policies: Mapping[str, Policy]) -> dict[str, ImitationLoss]:
     """How badly each run's cloned policy predicts held-out events: cross-entropy at the best temperature, and excess.
 
     A run whose encoder was broken by its other losses shows here first; the excess is over the best run's.
@@ -92,7 +110,7 @@ def imitation_losses(data: Dataset, policies: Mapping[str, Policy]) -> dict[str,
             scores.append(cloned.scores(query, 1, cloned.items + 1))
         losses[name] = _best_loss(torch.cat(scores), target - 1)
     best = min(losses.values(), default=0.0)
-    return {name: {"loss": loss, "excess": loss / best - 1 if best else 0.0} for name, loss in losses.items()}
+    return {name: ImitationLoss(loss, loss / best - 1 if best else 0.0) for name, loss in losses.items()}
 
 
 def _best_loss(scores: torch.Tensor, target: torch.Tensor) -> float:

@@ -2,7 +2,7 @@
 
 import csv
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.evaluation.metrics import NAMES
+from ecoc.evaluation.results import Comparison
 
 LENGTH, ITEMS = 6, 30
 Row = tuple[str, str, int]
@@ -84,5 +85,5 @@ def slow_means(ranks: NDArray[np.float64]) -> dict[str, float]:
     return {name: value / len(ranks) for name, value in sums.items()}
 
 
-def by_name(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    return {run["name"]: run["metrics"] for run in found["runs"]}
+def by_name(found: Comparison) -> dict[str, dict[str, float]]:
+    return {run.name: run.metrics for run in found.runs}

@@ -11,6 +11,7 @@ import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.metrics import NAMES
+from ecoc.evaluation.results import RankedPolicy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,65 +35,64 @@ def test_differences_are_antisymmetric(runs: Path) -> None:
     there = ecoc.compare([runs / "sasrec", runs / "markov"], untrained=False, names=NAMES)
     back = ecoc.compare([runs / "markov", runs / "sasrec"], untrained=False, names=NAMES)
     assert by_name(there) == by_name(back)
-    assert len(there["pairs"]) == len(back["pairs"]) == len(NAMES)
+    assert len(there.pairs) == len(back.pairs) == len(NAMES)
     means = by_name(there)
-    for one, other in zip(there["pairs"], back["pairs"], strict=True):
-        assert (one["a"], one["b"], one["metric"]) == (other["b"], other["a"], other["metric"])
-        assert one["difference"] == pytest.approx(-other["difference"], abs=1e-12)
-        assert one["difference"] == pytest.approx(means[one["a"]][one["metric"]] - means[one["b"]][one["metric"]])
-        assert one["low"] == pytest.approx(-other["high"], abs=1e-12)
-        assert one["high"] == pytest.approx(-other["low"], abs=1e-12)
-        assert (one["p"], one["p_holm"]) == pytest.approx((other["p"], other["p_holm"]))
+    for one, other in zip(there.pairs, back.pairs, strict=True):
+        assert (one.a, one.b, one.metric) == (other.b, other.a, other.metric)
+        assert one.difference == pytest.approx(-other.difference, abs=1e-12)
+        assert one.difference == pytest.approx(means[one.a][one.metric] - means[one.b][one.metric])
+        assert one.low == pytest.approx(-other.high, abs=1e-12)
+        assert one.high == pytest.approx(-other.low, abs=1e-12)
+        assert (one.p, one.p_holm) == pytest.approx((other.p, other.p_holm))
 
 
 def test_a_run_against_itself_differs_in_nothing_and_names_are_numbered(runs: Path) -> None:
     found = ecoc.compare([runs / "markov", runs / "markov", runs / "markov"], names=NAMES)
-    names = [run["name"] for run in found["runs"]]
+    names = [run.name for run in found.runs]
     assert names == ["markov", "markov (2)", "markov (3)", "popular", "recent", "markov (4)"]
-    same = [pair for pair in found["pairs"] if pair["b"].startswith("markov")]
+    same = [pair for pair in found.pairs if pair.b.startswith("markov")]
     assert len(same) == (3 + 3) * len(NAMES)  # among the three, and each with the untrained one
     for pair in same:
-        assert pair["difference"] == pair["low"] == pair["high"] == 0
-        assert pair["p"] == pair["p_holm"] == 1
+        assert pair.difference == pair.low == pair.high == 0
+        assert pair.p == pair.p_holm == 1
 
 
 def test_a_run_may_bear_the_name_of_an_untrained_method(runs: Path) -> None:
     (runs / "sasrec").rename(runs / "recent")
     found = ecoc.compare([runs / "recent", runs / "popular"])
-    assert [run["name"] for run in found["runs"]] == ["recent", "popular", "popular (2)", "recent (2)", "markov"]
+    assert [run.name for run in found.runs] == ["recent", "popular", "popular (2)", "recent (2)", "markov"]
     assert by_name(found)["popular"] == by_name(found)["popular (2)"]
     assert by_name(found)["recent"] != by_name(found)["recent (2)"]
 
 
 def test_one_run_is_paired_with_the_untrained_only(runs: Path) -> None:
     found = ecoc.compare([runs / "sasrec"], names=["hr@5", "ndcg@20"])
-    assert [(pair["a"], pair["b"], pair["metric"]) for pair in found["pairs"]] == [
+    assert [(pair.a, pair.b, pair.metric) for pair in found.pairs] == [
         ("sasrec", name, metric) for name in ("popular", "recent", "markov") for metric in ("hr@5", "ndcg@20")
     ]
     alone = ecoc.compare([runs / "sasrec"], untrained=False)
-    assert alone["pairs"] == []
-    assert alone["runs"][0] == found["runs"][0]
+    assert alone.pairs == []
+    assert alone.runs[0] == found.runs[0]
 
 
 def test_two_runs_are_paired_once_and_each_with_the_untrained(runs: Path) -> None:
     found = ecoc.compare([runs / "sasrec", runs / "other"])
-    couples = {(pair["a"], pair["b"]) for pair in found["pairs"]}
+    couples = {(pair.a, pair.b) for pair in found.pairs}
     untrained = ("popular", "recent", "markov")
     assert couples == {("sasrec", "other")} | {(run, name) for run in ("sasrec", "other") for name in untrained}
-    assert len(found["pairs"]) == 3 * len(couples)
-    for pair in found["pairs"]:
-        assert pair["low"] <= pair["difference"] <= pair["high"]
-        assert 0 < pair["p"] <= pair["p_holm"] <= 1
-    json.dumps(found, allow_nan=False)
+    assert len(found.pairs) == 3 * len(couples)
+    for pair in found.pairs:
+        assert pair.low <= pair.difference <= pair.high
+        assert 0 < pair.p <= pair.p_holm <= 1
+    json.dumps(found.model_dump(), allow_nan=False)
 
 
 def test_compare_and_evaluate_agree(runs: Path) -> None:
     found = ecoc.compare([runs / "sasrec"])
     expected = ecoc.evaluate(runs / "sasrec")
-    rows = [{"name": "sasrec", **expected}, *expected["untrained"]]
-    for one, other in zip(found["runs"], rows, strict=True):
-        assert one == {key: other[key] for key in one}
-    assert (found["cases"], found["users"], found["data"]) == (expected["cases"], expected["users"], expected["data"])
+    for one, other in zip(found.runs, expected.policies(), strict=True):
+        assert one.model_dump() == other.model_dump(include=set(RankedPolicy.model_fields))
+    assert (found.cases, found.users, found.data) == (expected.cases, expected.users, expected.data)
 
 
 def test_untrained_rows_do_not_depend_on_the_order_of_runs(runs: Path, data: Dataset) -> None:
@@ -142,9 +142,9 @@ def test_a_moved_dataset_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no longer at .*--data"):
         ecoc.compare([run, run])
     found = ecoc.evaluate(run, moved)
-    assert found["data"] == str(moved)
-    assert found["metrics"] == expected["metrics"]
-    assert ecoc.compare([run, run], moved)["cases"] == expected["cases"]
+    assert found.data == str(moved)
+    assert found.metrics == expected.metrics
+    assert ecoc.compare([run, run], moved).cases == expected.cases
 
 
 def test_a_split_without_cases_is_an_input_error(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`ecoc.evaluate`: what is judged, what the answer holds, and that nothing else changes it."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ecoc.data.loader import open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.evaluation.metrics import NAMES
 from ecoc.evaluation.ranks import is_seen
+from ecoc.evaluation.results import Baseline, EvaluationResult
 from ecoc.evaluation.statistics import bootstrap
 from ecoc.model import load
 
@@ -36,50 +36,50 @@ def data(made: Path) -> Dataset:
     return ecoc.open_data(made / "data")
 
 
-def untimed(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if key != "seconds"}
+def untimed(found: EvaluationResult) -> dict[str, Any]:
+    return found.model_dump(exclude={"seconds"})
 
 
 def test_metrics_are_means_over_the_kept_ranks(runs: Path, data: Dataset) -> None:
     found = ecoc.evaluate(runs / "sasrec")
     tensors = kept(runs / "sasrec")
-    assert found["metrics"] == pytest.approx(slow_means(tensors["rank"].numpy()))
-    assert found["cases"] == len(tensors["rank"]) == data.counts.test_targets
+    assert found.metrics == pytest.approx(slow_means(tensors["rank"].numpy()))
+    assert found.cases == len(tensors["rank"]) == data.counts.test_targets
     sequence = tensors["sequence"].numpy()
-    assert found["users"] == len({data.sequence(int(number)).user for number in sequence})
-    assert found["items"] == ITEMS
+    assert found.users == len({data.sequence(int(number)).user for number in sequence})
+    assert found.items == ITEMS
     cases = open_cases(data, "test", min_history=1, most=0, seed=0)
     assert np.array_equal(tensors["event"].numpy(), cases.event)
     assert np.array_equal(sequence, cases.sequence)
-    assert set(found["metrics"]) == set(found["intervals"]) == set(NAMES)
-    for name, (low, high) in found["intervals"].items():
-        assert 0 <= low <= found["metrics"][name] <= high <= 1
-    json.dumps(found, allow_nan=False)
+    assert set(found.metrics) == set(found.intervals) == set(NAMES)
+    for name, (low, high) in found.intervals.items():
+        assert 0 <= low <= found.metrics[name] <= high <= 1
+    json.dumps(found.model_dump(), allow_nan=False)
 
 
 def test_seen_and_new_targets_are_a_partition(runs: Path, data: Dataset) -> None:
     found = ecoc.evaluate(runs / "sasrec")
     ranks = kept(runs / "sasrec")["rank"].numpy()
     seen = is_seen(data, open_cases(data, "test", min_history=1, most=0, seed=0))
-    assert found["seen"]["cases"] == seen.sum() > 0
-    assert found["new"]["cases"] == (~seen).sum() > 0
-    assert found["seen"]["metrics"] == pytest.approx(slow_means(ranks[seen]))
-    assert found["new"]["metrics"] == pytest.approx(slow_means(ranks[~seen]))
-    for row in [found, *found["untrained"]]:
+    assert found.seen.cases == seen.sum() > 0
+    assert found.new.cases == (~seen).sum() > 0
+    assert found.seen.metrics == pytest.approx(slow_means(ranks[seen]))
+    assert found.new.metrics == pytest.approx(slow_means(ranks[~seen]))
+    rows: list[EvaluationResult | Baseline] = [found, *found.untrained]
+    for row in rows:
         for name in NAMES:
-            blended = sum(row[part]["cases"] * row[part]["metrics"][name] for part in ("seen", "new"))
-            assert blended / found["cases"] == pytest.approx(row["metrics"][name])
+            assert row.seen.metrics and row.new.metrics
+            blended = sum(part.cases * part.metrics[name] for part in (row.seen, row.new) if part.metrics)
+            assert blended / found.cases == pytest.approx(row.metrics[name])
 
 
 def test_untrained_rows_are_what_their_own_runs_get(runs: Path) -> None:
-    rows = {row["name"]: row for row in ecoc.evaluate(runs / "sasrec")["untrained"]}
+    rows = {row.name: row for row in ecoc.evaluate(runs / "sasrec").untrained}
     assert list(rows) == ["popular", "recent", "markov"]
     for name in ("popular", "markov"):
         alone = ecoc.evaluate(runs / name, untrained=False)
-        assert alone["untrained"] == []
-        assert {key: alone[key] for key in rows[name] if key != "name"} == {
-            key: value for key, value in rows[name].items() if key != "name"
-        }
+        assert alone.untrained == []
+        assert alone.model_dump(include=set(Baseline.model_fields)) == rows[name].model_dump(exclude={"name"})
 
 
 def test_the_validation_split_holds_other_cases(runs: Path, data: Dataset) -> None:
@@ -92,9 +92,9 @@ def test_the_validation_split_holds_other_cases(runs: Path, data: Dataset) -> No
         for place in range(1, int(data.train_lengths[number]))
     ]
     assert tensors["event"].tolist() == expected
-    assert found["split"] == "validation"
-    assert found["cases"] == len(expected)
-    assert found["metrics"] == pytest.approx(slow_means(tensors["rank"].numpy()))
+    assert found.split == "validation"
+    assert found.cases == len(expected)
+    assert found.metrics == pytest.approx(slow_means(tensors["rank"].numpy()))
     assert not (runs / "sasrec/evaluations/test.json").exists()
 
 
@@ -105,14 +105,14 @@ def test_min_history_of_the_run_decides_what_is_judged(runs: Path, data: Dataset
     assert past.min() >= 3
     everything = open_cases(data, "test", min_history=1, most=0, seed=0)
     expected = everything.event - np.asarray(data.offsets)[everything.sequence] >= 3
-    assert found["cases"] == expected.sum() < len(everything)
+    assert found.cases == expected.sum() < len(everything)
 
 
 def test_a_sample_depends_on_its_seed_only(runs: Path) -> None:
     whole = ecoc.evaluate(runs / "sasrec", untrained=False)
     first = ecoc.evaluate(runs / "sasrec", max_cases=40, seed=3, untrained=False)
     events = kept(runs / "sasrec", "test-max-40-seed-3")["event"].tolist()
-    assert first["cases"] == len(set(events)) == 40
+    assert first.cases == len(set(events)) == 40
     assert events == sorted(events)
     everything = kept(runs / "sasrec")
     assert set(events) <= set(everything["event"].tolist())
@@ -124,7 +124,7 @@ def test_a_sample_depends_on_its_seed_only(runs: Path) -> None:
     ecoc.evaluate(runs / "sasrec", max_cases=40, seed=4, untrained=False)
     assert kept(runs / "sasrec", "test-max-40-seed-4")["event"].tolist() != events
     more = ecoc.evaluate(runs / "sasrec", max_cases=10**6, untrained=False)
-    assert more["metrics"] == whole["metrics"]
+    assert more.metrics == whole.metrics
 
 
 def test_a_model_and_its_path_and_its_dataset_are_the_same(runs: Path, data: Dataset) -> None:
@@ -145,7 +145,7 @@ def test_progress_reaches_the_end_of_each_stage(runs: Path) -> None:
     def watch(stage: str, done: float, total: float, /, note: str = "") -> None:
         told[stage] = done, total
 
-    cases = ecoc.evaluate(runs / "sasrec", progress=watch)["cases"]
+    cases = ecoc.evaluate(runs / "sasrec", progress=watch).cases
     assert told == {f"rank {name}": (cases, cases) for name in ("sasrec", "popular", "recent", "markov")}
 
 
@@ -165,15 +165,15 @@ def test_users_are_resampled_not_their_sequences(tmp_path: Path) -> None:
     assert len(set(zip(names, data.users.tolist(), strict=True))) == 9  # one number a name, one name a number
     run = trained(data, tmp_path / "run", "markov")
     found = ecoc.evaluate(run, untrained=False)
-    assert (found["cases"], found["users"]) == (45, 9)
+    assert (found.cases, found.users) == (45, 9)
     ranks = kept(run)["rank"].numpy()
     values = np.array([[float(rank <= 10) for rank in ranks]])
     owners = np.array([sorted(set(names)).index(names[number]) for number in kept(run)["sequence"].tolist()])
     by_user, by_sequence = bootstrap(values, owners)[0], bootstrap(values, np.arange(45))[0]
-    assert found["intervals"]["hr@10"] == pytest.approx(by_user.tolist())
+    assert found.intervals["hr@10"] == pytest.approx(by_user.tolist())
     assert by_user.tolist() != pytest.approx(by_sequence.tolist())
     compared = ecoc.compare([run], untrained=False)
-    assert (compared["cases"], compared["users"]) == (45, 9)
+    assert (compared.cases, compared.users) == (45, 9)
 
 
 def test_sequences_of_single_users_number_them(data: Dataset) -> None:
@@ -182,15 +182,17 @@ def test_sequences_of_single_users_number_them(data: Dataset) -> None:
 
 def test_excluded_targets_are_missed(runs: Path) -> None:
     found = ecoc.evaluate(runs / "sasrec", exclude_seen=True)
-    for row in [found, *found["untrained"]]:
-        assert set(row["seen"]["metrics"].values()) == {0.0}
-        assert row["new"]["metrics"]["hr@20"] > 0
+    rows: list[EvaluationResult | Baseline] = [found, *found.untrained]
+    for row in rows:
+        assert row.seen.metrics and row.new.metrics
+        assert set(row.seen.metrics.values()) == {0.0}
+        assert row.new.metrics["hr@20"] > 0
 
 
 def test_who_has_seen_the_whole_catalogue_can_be_judged(tmp_path: Path) -> None:
     rows = [(f"u{k % 5}", f"i{k // 5 % 2}", 1_600_000_000 + k) for k in range(50)]
     run = trained(prepared(tmp_path / "data", rows), tmp_path / "run", "popular")
     found = ecoc.evaluate(run, exclude_seen=True, untrained=False)  # no item is left to list
-    assert set(found["metrics"].values()) == {0.0}
-    assert found["coverage@10"] == 0
-    json.dumps(found, allow_nan=False)
+    assert set(found.metrics.values()) == {0.0}
+    assert found.coverage == 0
+    json.dumps(found.model_dump(), allow_nan=False)

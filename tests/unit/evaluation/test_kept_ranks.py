@@ -53,7 +53,7 @@ def test_files_of_different_options_do_not_collide(runs: Path) -> None:
         },
     }
     found = {
-        name: ecoc.evaluate(runs / "sasrec", untrained=False, **choice)["metrics"] for name, choice in choices.items()
+        name: ecoc.evaluate(runs / "sasrec", untrained=False, **choice).metrics for name, choice in choices.items()
     }
     names = {path.stem for path in (runs / "sasrec/evaluations").iterdir()}
     assert names == set(choices)
@@ -74,10 +74,10 @@ def test_every_choice_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize("exclude_seen", [False, True])
 def test_kept_ranks_give_the_same_metrics(runs: Path, run: str, exclude_seen: bool) -> None:
     fresh = ecoc.evaluate(runs / run, exclude_seen=exclude_seen, untrained=False)
-    again = ecoc.compare([runs / run], exclude_seen=exclude_seen, untrained=False)["runs"][0]
-    assert again["metrics"] == fresh["metrics"]
+    again = ecoc.compare([runs / run], exclude_seen=exclude_seen, untrained=False).runs[0]
+    assert again.metrics == fresh.metrics
     assert slow_means(kept(runs / run, "test-exclude-seen" if exclude_seen else "test")["rank"].numpy()) == (
-        pytest.approx(fresh["metrics"])
+        pytest.approx(fresh.metrics)
     )
 
 
@@ -92,9 +92,9 @@ def test_compare_does_not_rank_again_what_was_evaluated(runs: Path) -> None:
 
 
 def test_evaluate_always_ranks_again(runs: Path) -> None:
-    expected = ecoc.evaluate(runs / "sasrec", untrained=False)["metrics"]
+    expected = ecoc.evaluate(runs / "sasrec", untrained=False).metrics
     change_kept(runs / "sasrec", all_first)
-    assert ecoc.evaluate(runs / "sasrec", untrained=False)["metrics"] == expected
+    assert ecoc.evaluate(runs / "sasrec", untrained=False).metrics == expected
     assert by_name(ecoc.compare([runs / "sasrec"], untrained=False))["sasrec"] == expected
 
 
@@ -141,7 +141,7 @@ def without(key: str) -> Callable[[dict[str, Tensor], dict[str, Any]], None]:
 def test_what_was_kept_of_something_else_is_ranked_again(
     runs: Path, change: Callable[[dict[str, Tensor], dict[str, Any]], None]
 ) -> None:
-    expected = ecoc.evaluate(runs / "markov", untrained=False)["metrics"]
+    expected = ecoc.evaluate(runs / "markov", untrained=False).metrics
     change_kept(runs / "markov", all_first)
     change_kept(runs / "markov", change)
     assert by_name(ecoc.compare([runs / "markov"], untrained=False))["markov"] == expected
@@ -151,7 +151,7 @@ def test_what_was_kept_of_something_else_is_ranked_again(
 @pytest.mark.parametrize("suffix", ["json", "safetensors"])
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
 def test_a_damaged_kept_file_is_ranked_again(runs: Path, suffix: str, damage: str) -> None:
-    expected = ecoc.evaluate(runs / "markov", untrained=False)["metrics"]
+    expected = ecoc.evaluate(runs / "markov", untrained=False).metrics
     path = runs / "markov/evaluations" / f"test.{suffix}"
     content = path.read_bytes()
     middle = len(content) // 2
@@ -183,8 +183,8 @@ def test_ranks_of_other_options_are_not_reused(runs: Path) -> None:
     choices: list[dict[str, Any]] = [{"split": "validation"}, {"max_cases": 30}, {"exclude_seen": True}]
     for choice in choices:
         found = ecoc.compare([runs / "markov"], untrained=False, **choice)
-        assert found["runs"][0]["metrics"]["hr@5"] < 1
-        assert found["runs"][0]["metrics"] == ecoc.evaluate(runs / "markov", untrained=False, **choice)["metrics"]
+        assert found.runs[0].metrics["hr@5"] < 1
+        assert found.runs[0].metrics == ecoc.evaluate(runs / "markov", untrained=False, **choice).metrics
 
 
 def test_compare_kept_and_fresh_are_the_same(runs: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_trained_model_equals_a_loop_of_scipy(made: Path) -> None:
 
 def test_the_answer_is_the_average_over_repeats_of_the_same_correlations(made: Path) -> None:
     facts = normtest([made / "sasrec"], samples=300, repeats=4, seed=3)
-    row, cosines = facts["rows"][0], facts["cosine_by_rank"]
+    row, cosines = facts.rows[0], facts.cosine_by_rank
     model, data = ecoc.load(made / "sasrec"), ecoc.open_data(made / "data")
     cases = open_cases(data, "test", min_history=1, most=0, seed=0)
     picks = sample_picks(len(cases), 300, 4, 3)
@@ -103,19 +103,19 @@ def test_the_answer_is_the_average_over_repeats_of_the_same_correlations(made: P
     table = Table(vectors[1:].detach())
     values, _ = fisher(slow(table.scores(p), table.norms)[:, :])
     tests = [ttest_1samp(values[drawn], 0, alternative="greater") for drawn in picks]
-    assert row["t"] == pytest.approx(np.mean([test.statistic for test in tests]), rel=1e-3)
-    assert row["mean"] == pytest.approx(np.mean([values[drawn].mean() for drawn in picks]), abs=1e-5)
-    assert row["std"] == pytest.approx(np.mean([values[drawn].std(ddof=1) for drawn in picks]), abs=1e-5)
-    assert row["distinct"] == len(np.unique(picks))
+    assert row.t == pytest.approx(np.mean([test.statistic for test in tests]), rel=1e-3)
+    assert row.mean == pytest.approx(np.mean([values[drawn].mean() for drawn in picks]), abs=1e-5)
+    assert row.std == pytest.approx(np.mean([values[drawn].std(ddof=1) for drawn in picks]), abs=1e-5)
+    assert row.distinct == len(np.unique(picks))
     drawn = np.unique(picks)
     target = data.items[cases.event[drawn]].astype(np.int64)
     vectors = vectors.detach()
     scores, cosine = p[drawn] @ vectors.T, (p[drawn] * torch.nn.functional.normalize(vectors)[target]).sum(1).numpy()
     ranks = (scores[:, 1:] > scores.gather(1, torch.from_numpy(target)[:, None])).sum(1).numpy() + 1
-    assert [entry["k"] for entry in cosines] == [k for k in KS if k < len(table)] + [len(table)]
+    assert [entry.k for entry in cosines] == [k for k in KS if k < len(table)] + [len(table)]
     for entry in cosines:
-        assert entry["count"] == (ranks <= entry["k"]).sum()
-        assert entry["cosine"] == pytest.approx(cosine[ranks <= entry["k"]].mean(), abs=1e-5)
+        assert entry.count == (ranks <= entry.k).sum()
+        assert entry.cosine == pytest.approx(cosine[ranks <= entry.k].mean(), abs=1e-5)
 
 
 def test_equal_norms_leave_two_values_of_z_and_a_cosine_that_is_the_score() -> None:
@@ -158,7 +158,7 @@ def test_a_zero_vector_has_cosine_zero_and_a_zero_query_is_dropped() -> None:
     assert np.isnan(found).tolist() == [False, False, True, False, False, False]
     assert not clipped.any()
     picks = np.array([[0, 1, 2, 3, 4, 5]])
-    assert summary(found, picks)["mean"] == pytest.approx(found[[0, 1, 3, 4, 5]].mean())
+    assert summary(found, picks).mean == pytest.approx(found[[0, 1, 3, 4, 5]].mean())
     with pytest.raises(InputError, match="nothing to test"):
         summary(np.full(4, np.nan), picks[:, :4])
 
@@ -234,21 +234,21 @@ def test_t_and_p_are_those_of_a_one_sided_test() -> None:
     picks = np.arange(500)[None]
     found = summary(values, picks)
     one = ttest_1samp(values, 0, alternative="greater")
-    assert found["t"] == pytest.approx(one.statistic)
-    assert found["p"] == pytest.approx(one.pvalue)
-    assert found["p_two_sided"] == pytest.approx(ttest_1samp(values, 0).pvalue)
-    assert found["effect"] == pytest.approx(values.mean() / values.std(ddof=1))
-    assert not found["flag"]
+    assert found.t == pytest.approx(one.statistic)
+    assert found.p == pytest.approx(one.pvalue)
+    assert found.p_two_sided == pytest.approx(ttest_1samp(values, 0).pvalue)
+    assert found.effect == pytest.approx(values.mean() / values.std(ddof=1))
+    assert not found.flag
     below = summary(values - 1, picks)
-    assert below["p"] == pytest.approx(ttest_1samp(values - 1, 0, alternative="greater").pvalue)
+    assert below.p == pytest.approx(ttest_1samp(values - 1, 0, alternative="greater").pvalue)
 
 
 def test_differences_that_do_not_vary_have_an_infinite_t() -> None:
     found = summary(np.array([0.1 + 0.2]), np.zeros((2, 7), np.int64))
-    assert found["t"] == math.inf
-    assert found["p"] == 0
-    assert found["std"] == 0
-    assert "undefined" in found["flag"]
+    assert found.t == math.inf
+    assert found.p == 0
+    assert found.std == 0
+    assert "undefined" in found.flag
 
 
 def test_samples_are_drawn_without_replacement_where_there_are_enough() -> None:
@@ -261,23 +261,23 @@ def test_samples_are_drawn_without_replacement_where_there_are_enough() -> None:
 
 def test_the_answer_has_every_key_and_says_what_was_left_out(made: Path) -> None:
     facts = normtest([made / "sasrec"], samples=5000, repeats=2, max_items=20)
-    row = facts["rows"][0]
-    assert set(row) == ROW | {"cosine_by_rank"}
-    assert (row["n"], row["repeats"], row["items"], row["encoder"]) == (5000, 2, 20, "sasrec")
-    assert all(part in row["flag"] for part in ("only 20 items", "with replacement", "a uniform sample of 20 of"))
-    assert [control["norms"] for control in facts["controls"]] == ["trained", "untrained"]
-    assert facts["control"] == facts["controls"][0]
-    assert facts["control"]["norm_log_sd"] == pytest.approx(row["norm_log_sd"], abs=1e-5)
-    assert facts["controls"][1]["norm_log_sd"] != pytest.approx(row["norm_log_sd"], abs=1e-3)
-    assert facts["cosine_by_rank"][-1]["k"] == 200  # always among all items
-    assert normtest([made / "sasrec"], samples=5000, repeats=2, max_items=20)["rows"] == facts["rows"]
+    row = facts.rows[0]
+    assert set(row.model_dump()) == ROW | {"cosine_by_rank"}
+    assert (row.n, row.repeats, row.items, row.encoder) == (5000, 2, 20, "sasrec")
+    assert all(part in row.flag for part in ("only 20 items", "with replacement", "a uniform sample of 20 of"))
+    assert [control.norms for control in facts.controls] == ["trained", "untrained"]
+    assert facts.control == facts.controls[0]
+    assert facts.control.norm_log_sd == pytest.approx(row.norm_log_sd, abs=1e-5)
+    assert facts.controls[1].norm_log_sd != pytest.approx(row.norm_log_sd, abs=1e-3)
+    assert facts.cosine_by_rank[-1].k == 200  # always among all items
+    assert normtest([made / "sasrec"], samples=5000, repeats=2, max_items=20).rows == facts.rows
 
 
 def test_threads_do_not_change_the_answer(made: Path) -> None:
-    alone = normtest([made / "sasrec"], samples=500, repeats=2)["rows"][0]["mean"]
+    alone = normtest([made / "sasrec"], samples=500, repeats=2).rows[0].mean
     torch.set_num_threads(2)
     try:
-        assert normtest([made / "sasrec"], samples=500, repeats=2)["rows"][0]["mean"] == pytest.approx(alone, abs=1e-5)
+        assert normtest([made / "sasrec"], samples=500, repeats=2).rows[0].mean == pytest.approx(alone, abs=1e-5)
     finally:
         torch.set_num_threads(1)
 
@@ -286,10 +286,10 @@ def test_threads_do_not_change_the_answer(made: Path) -> None:
 def test_every_encoder_can_be_tested(made: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "data").symlink_to(made / "data")
     facts = normtest([trained(tmp_path, name)], samples=60, repeats=2)
-    row = facts["rows"][0]
-    assert row["encoder"] == name
-    assert row["dropped"] == 0
-    assert math.isfinite(row["t"])
+    row = facts.rows[0]
+    assert row.encoder == name
+    assert row.dropped == 0
+    assert math.isfinite(row.t)
 
 
 def test_a_policy_with_a_critic_is_tested_as_its_cloned_policy_and_a_dense_head_without_bias(
@@ -297,16 +297,16 @@ def test_a_policy_with_a_critic_is_tested_as_its_cloned_policy_and_a_dense_head_
 ) -> None:
     (tmp_path / "data").symlink_to(made / "data")
     runs = [trained(tmp_path, "sasrec", method=method) for method in ("ecoc", "sqn", "prl")]
-    found = [normtest([run], samples=60, repeats=1)["rows"][0] for run in runs]
-    assert [row["method"] for row in found] == ["ecoc", "sqn", "prl"]
+    found = [normtest([run], samples=60, repeats=1).rows[0] for run in runs]
+    assert [row.method for row in found] == ["ecoc", "sqn", "prl"]
     model = ecoc.load(runs[1])
     with torch.no_grad():
         model.policy.head.weight[1:, -1] = torch.arange(len(model.vocab)) * 100.0  # type: ignore[union-attr, operator]
-    assert normtest([model], samples=60, repeats=1)["rows"][0]["mean"] == found[1]["mean"]
+    assert normtest([model], samples=60, repeats=1).rows[0].mean == found[1].mean
     cloned = ecoc.load(runs[0])
     table = cloned.policy.vectors()
     assert table is not None
-    assert found[0]["norm_log_sd"] == pytest.approx(
+    assert found[0].norm_log_sd == pytest.approx(
         table[1:].detach().norm(dim=1).log().std(correction=0).item(), abs=1e-5
     )
 
@@ -331,21 +331,21 @@ def cell(section: Section, row: int, column: str) -> Any:
 
 def test_the_section_shows_controls_the_paper_and_only_points_with_enough_samples(made: Path) -> None:
     facts = normtest([made / "sasrec"], samples=300, repeats=2)
-    section = norm_test_section(facts, "yelp")
+    section = norm_test_section(facts.model_dump(), "yelp")
     assert all(len(row) == len(section.tables[0].columns) for row in section.tables[0].rows)
     assert section.tables[0].rows[0][0] == "sasrec"
     assert len(section.tables[0].rows) == 3
-    assert cell(section, 0, "Mean").value == facts["rows"][0]["mean"]
+    assert cell(section, 0, "Mean").value == facts.rows[0].mean
     assert cell(section, 0, "t").mark == "*"
     assert cell(section, 0, "t (paper)").value == 2098
     assert cell(section, 1, "t (paper)") is None
     assert any("random item vectors" in caveat for caveat in section.caveats)
     shown = [point.x for point in section.figures[0].series[0].points]
-    assert shown == [entry["k"] for entry in facts["cosine_by_rank"] if entry["count"] >= 30]
-    assert 0 < len(shown) < len(facts["cosine_by_rank"])
-    assert len(norm_test_section(facts, None).tables[0].columns) == len(section.tables[0].columns) - 3
-    facts["rows"][0]["t"] = math.inf
-    assert cell(norm_test_section(facts), 0, "t") == "infinite*"
+    assert shown == [entry.k for entry in facts.cosine_by_rank if entry.count >= 30]
+    assert 0 < len(shown) < len(facts.cosine_by_rank)
+    assert len(norm_test_section(facts.model_dump(), None).tables[0].columns) == len(section.tables[0].columns) - 3
+    endless = facts.model_copy(update={"rows": [facts.rows[0].model_copy(update={"t": math.inf})]})
+    assert cell(norm_test_section(endless.model_dump()), 0, "t") == "infinite*"
 
 
 def test_the_papers_t_follows_from_its_mean_and_deviation() -> None:

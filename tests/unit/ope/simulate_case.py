@@ -12,8 +12,8 @@ import pytest
 import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.ope import fitting
+from ecoc.ope.results import PolicyValue, RolloutConfig, SimulationResult
 from ecoc.ope.rollout import Rollouts
-from ecoc.ope.simulate import RolloutConfig
 
 SMALL = RolloutConfig(users=30, horizon=5, members=2, penalty=4.0)
 
@@ -49,8 +49,8 @@ def simulated_runs(folder: Path) -> Path:
     return path
 
 
-def rows(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {row["name"]: row for row in facts["policies"]}
+def rows(facts: SimulationResult) -> dict[str, PolicyValue]:
+    return {row.name: row for row in facts.policies}
 
 
 def played(log_behaviour: list[list[float]], reward: float = 1.0, ensemble_std: float = 0.0) -> Rollouts:

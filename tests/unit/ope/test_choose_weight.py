@@ -20,12 +20,12 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
 from ecoc.model import load
 from ecoc.ope import simulate as simulate_module
-from ecoc.ope.choose_weight import choose_w, chosen_point
+from ecoc.ope.choose_weight import choose_weight, chosen_point
+from ecoc.ope.results import WeightPoint
 from ecoc.ope.simulate import RolloutEvaluator, simulate
 from ecoc.reporting.text import weight_text
 from ecoc.runs.folder import ACTING, Run, save_acting
 
-Point = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -46,25 +46,39 @@ def run(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made / "ecoc", tmp_path / "ecoc"))
 
 
+def point_at(w: float, reward: float, trusted: bool) -> WeightPoint:
+    return WeightPoint(
+        w=w,
+        reward=reward,
+        trusted=trusted,
+        reasons=[] if trusted else ["a reason"],
+        ratio=1.0,
+        low=1.0,
+        high=1.0,
+        unpenalised=reward,
+        ensemble_std=0.0,
+        items_shown=1,
+        ndcg=0.1,
+    )
+
+
 @hypothesis_settings(max_examples=200)
 @given(st.lists(st.tuples(st.floats(-5, 5), st.booleans()), min_size=1, max_size=7))
 def test_the_smallest_trusted_weight_near_the_best_is_chosen(found: list[tuple[float, bool]]) -> None:
-    points: list[Point] = [
-        {"w": float(w), "reward": reward, "trusted": trusted} for w, (reward, trusted) in enumerate(found)
-    ]
+    points = [point_at(float(w), reward, trusted) for w, (reward, trusted) in enumerate(found)]
     chosen = chosen_point(points)
-    allowed = [point for point in points if point["trusted"] or point["w"] == 0]
-    best = max(point["reward"] for point in allowed)
+    allowed = [point for point in points if point.trusted or point.w == 0]
+    best = max(point.reward for point in allowed)
     assert chosen in allowed, "what is not trusted is never chosen, but for w = 0"
-    assert chosen["reward"] >= best - 0.02 * abs(best)
+    assert chosen.reward >= best - 0.02 * abs(best)
     for point in allowed:
-        if point["w"] < chosen["w"]:
-            assert point["reward"] < best - 0.02 * abs(best), "a smaller one would have done"
+        if point.w < chosen.w:
+            assert point.reward < best - 0.02 * abs(best), "a smaller one would have done"
 
 
 def test_the_choice_by_hand() -> None:
     def choice(*points: tuple[float, float, bool]) -> float:
-        return float(chosen_point([{"w": w, "reward": r, "trusted": t} for w, r, t in points])["w"])
+        return float(chosen_point([point_at(*point) for point in points]).w)
 
     assert choice((0, 1.0, True), (1, 1.5, True), (2, 1.52, True), (5, 9.0, False)) == 1
     assert choice((0, 1.0, False), (1, 1.5, False)) == 0, "nothing can be trusted: the cloned policy"
@@ -74,38 +88,39 @@ def test_the_choice_by_hand() -> None:
 
 def test_a_choice_is_kept_and_acted_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate_module, "simulator_warnings", lambda _: [])
-    found = choose_w(run, weights=(5.0, 1.0), settings=SMALL)
-    assert [point["w"] for point in found["points"]] == [0.0, 1.0, 5.0], "w = 0 is always looked at"
+    found = choose_weight(run, weights=(5.0, 1.0), config=SMALL)
+    assert [point.w for point in found.points] == [0.0, 1.0, 5.0], "w = 0 is always looked at"
     kept = json.loads((run / ACTING).read_text())
-    assert (kept["rank_by"], kept["w"], kept["evidence"]) == ("blend", found["w"], found)
-    assert load(run).policy.ranking_mode == f"blend-w{found['w']:g}"
-    assert found["settings"]["fit_on"] == "train"
-    assert found["simulator"]["fit_on"] == "train"
-    for point in found["points"]:
-        assert {"reward", "ratio", "low", "high", "trusted", "reasons", "ndcg@10", "items_shown"} <= set(point)
-    assert f"chosen: w = {found['w']:g}" in weight_text(found)
+    assert (kept["rank_by"], kept["w"], kept["evidence"]) == ("blend", found.w, found.model_dump(exclude={"picture"}))
+    assert load(run).policy.ranking_mode == f"blend-w{found.w:g}"
+    assert found.settings.fit_on == "train"
+    assert found.simulator.fit_on == "train"
+    for point in found.points:
+        keys = set(point.model_dump())
+        assert {"reward", "ratio", "low", "high", "trusted", "reasons", "ndcg@10", "items_shown"} <= keys
+    assert f"chosen: w = {found.w:g}" in weight_text(found.model_dump())
 
 
 def test_simulators_that_know_too_little_choose_nothing(run: Path) -> None:
-    found = choose_w(run, weights=(5.0,), settings=SMALL)
-    assert found["w"] is None
-    assert found["reasons"] == found["points"][0]["reasons"][: len(found["reasons"])]
+    found = choose_weight(run, weights=(5.0,), config=SMALL)
+    assert found.w is None
+    assert found.reasons == found.points[0].reasons[: len(found.reasons)]
     assert not (run / ACTING).exists()
     assert load(run).policy.ranking_mode == "blend-w10", "as before"
-    page = weight_text(found)
-    assert f"not chosen, the run ranks as before: {found['reasons'][0]}" in page
+    page = weight_text(found.model_dump())
+    assert f"not chosen, the run ranks as before: {found.reasons[0]}" in page
     assert "chosen: w" not in page
 
 
 def test_nothing_is_chosen_for_a_run_unless_it_is_to_be_kept(run: Path) -> None:
-    choose_w(run, weights=(2.0,), settings=replace(SMALL, members=1), save=False)
+    choose_weight(run, weights=(2.0,), config=replace(SMALL, members=1), save=False)
     assert not (run / ACTING).exists()
     assert load(run).policy.ranking_mode == "blend-w10"
 
 
 def test_a_run_without_a_critic_has_no_weight(made: Path) -> None:
     with pytest.raises(InputError, match="supervised has no critic"):
-        choose_w(made / "supervised", settings=SMALL)
+        choose_weight(made / "supervised", config=SMALL)
 
 
 def test_the_chosen_weight_can_be_overruled(run: Path) -> None:
@@ -115,10 +130,10 @@ def test_the_chosen_weight_can_be_overruled(run: Path) -> None:
     assert model.ranked_by("policy").policy.ranking_mode == "policy"
     assert model.ranked_by("blend", w=7).policy.ranking_mode == "blend-w7"
     assert model.ranked_by("blend").policy.ranking_mode == "blend-w3"
-    assert ecoc.evaluate(run, rank_by="policy", untrained=False)["acting"] == "policy"
-    assert ecoc.evaluate(run, untrained=False)["acting"] == "blend-w3"
-    plain = rows(simulate([run], rank_by="policy", settings=replace(SMALL, members=1)))
-    assert plain["ecoc"]["acting"] == "policy"
+    assert ecoc.evaluate(run, rank_by="policy", untrained=False).ranking_mode == "policy"
+    assert ecoc.evaluate(run, untrained=False).ranking_mode == "blend-w3"
+    plain = rows(simulate([run], rank_by="policy", config=replace(SMALL, members=1)))
+    assert plain["ecoc"].ranking_mode == "policy"
 
 
 def test_a_choice_changes_what_is_recommended(run: Path) -> None:
@@ -180,9 +195,9 @@ def of_the_test_split(data: Dataset) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def chosen_on(made: Path, data: Dataset) -> dict[str, Any]:
-    settings = replace(SMALL, members=1)
-    found = choose_w(load(made / "ecoc"), data, weights=(5.0,), settings=settings, save=False)
-    return {key: found[key] for key in ("w", "points", "simulator")}
+    config = replace(SMALL, members=1)
+    found = choose_weight(load(made / "ecoc"), data, weights=(5.0,), config=config, save=False)
+    return found.model_dump(include={"w", "points", "simulator"})
 
 
 def test_rewards_of_the_test_split_do_not_bear_on_the_choice(made: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from ecoc.cli.app import answer
 from ecoc.errors import InputError
 from ecoc.model import Model, load
 from ecoc.ope import simulate as simulate_module
-from ecoc.ope.choose_weight import choose_w
-from ecoc.ope.simulate import RolloutConfig, RolloutEvaluator, controls, simulate, views
+from ecoc.ope.choose_weight import choose_weight
+from ecoc.ope.results import OneStepRatio, RolloutConfig, SimulationResult
+from ecoc.ope.simulate import RolloutEvaluator, controls, simulate, views
 from ecoc.reporting.text import simulation_text
 
 CONTROLS = ["logged", "random", "popular", "best item"]
@@ -38,8 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def facts(made: Path) -> dict[str, Any]:
-    return simulate([made / "supervised", made / "ecoc"], settings=SMALL)
+def facts(made: Path) -> SimulationResult:
+    return simulate([made / "supervised", made / "ecoc"], config=SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -48,48 +48,50 @@ def stage(made: Path) -> RolloutEvaluator:
     return evaluator
 
 
-def test_the_answer_keeps_its_keys(facts: dict[str, Any]) -> None:
-    assert {"log_loss", "calibration_error", "reward_error"} <= set(facts["simulator"])
-    for row in facts["policies"]:
-        assert {"name", "reward", "ratio", "low", "high", "reasons", "trusted", "one_step"} <= set(row)
-        assert row["trusted"] == (not row["reasons"])
-        assert row["low"] <= row["high"]
-        assert set(row["one_step"]) == {"conditional"}, "a log with ignored items needs no negatives"
-    for row in facts["estimators"]:
-        assert {"policy", "estimator", "value", "low", "high", "ess"} <= set(row)
-    assert facts["starts"] <= SMALL.users
-    assert 1 <= facts["steps"] <= SMALL.horizon
+def test_the_answer_keeps_its_keys(facts: SimulationResult) -> None:
+    values = facts.model_dump()
+    assert {"log_loss", "calibration_error", "reward_error"} <= set(values["simulator"])
+    for keys in values["policies"]:
+        assert {"name", "reward", "ratio", "low", "high", "reasons", "trusted", "one_step", "doubt"} <= set(keys)
+    for row in facts.policies:
+        assert row.trusted == (not row.reasons)
+        assert row.low <= row.high
+        assert set(row.one_step) == {"conditional"}, "a log with ignored items needs no negatives"
+    for keys in values["estimators"]:
+        assert {"policy", "estimator", "value", "low", "high", "ess"} <= set(keys)
+    assert facts.starts <= SMALL.users
+    assert 1 <= facts.steps <= SMALL.horizon
 
 
-def test_the_answer_is_json_as_everyone_reads_it(facts: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_is_json_as_everyone_reads_it(facts: SimulationResult, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is no JSON")
 
-    answer(facts, "", as_json=True)
-    assert json.loads(capsys.readouterr().out, parse_constant=refuse)["decisions"] == facts["decisions"]
+    answer(facts.model_dump(), "", as_json=True)
+    assert json.loads(capsys.readouterr().out, parse_constant=refuse)["decisions"] == facts.decisions
 
 
-def test_the_log_is_one_and_controls_stand_beside_every_run(facts: dict[str, Any]) -> None:
+def test_the_log_is_one_and_controls_stand_beside_every_run(facts: SimulationResult) -> None:
     found = rows(facts)
     assert list(found) == [*CONTROLS, "supervised", "ecoc", "ecoc, cloned policy"]
     log = found["logged"]
-    assert (log["ratio"], log["low"], log["high"]) == (1.0, 1.0, 1.0)
-    assert log["reward"] == log["unpenalised"], "leaving the log is what costs"
-    assert log["trusted"]
-    assert log["one_step"]["conditional"] == {"ratio": 1.0, "low": 1.0, "high": 1.0}
-    assert [row["kind"] for row in facts["policies"]] == ["control"] * 4 + ["run", "run", "control"]
-    assert {row["policy"] for row in facts["estimators"]} == set(found) - {"logged"}
+    assert (log.ratio, log.low, log.high) == (1.0, 1.0, 1.0)
+    assert log.reward == log.unpenalised, "leaving the log is what costs"
+    assert log.trusted
+    assert log.one_step["conditional"] == OneStepRatio(ratio=1.0, low=1.0, high=1.0)
+    assert [row.kind for row in facts.policies] == ["control"] * 4 + ["run", "run", "control"]
+    assert {row.policy for row in facts.estimators} == set(found) - {"logged"}
     for name, row in found.items():
-        assert row["ratio"] == pytest.approx(row["reward"] / log["reward"]), name
+        assert row.ratio == pytest.approx(row.reward / log.reward), name
 
 
-def test_a_run_that_acts_on_its_value_stands_beside_its_cloned_policy(made: Path, facts: dict[str, Any]) -> None:
+def test_a_run_that_acts_on_its_value_stands_beside_its_cloned_policy(made: Path, facts: SimulationResult) -> None:
     found = rows(facts)
-    assert found["ecoc"]["acting"] == "blend-w10"
-    assert found["ecoc, cloned policy"]["acting"] == "policy"
-    alone = rows(simulate([made / "ecoc"], rank_by="policy", settings=SMALL))
+    assert found["ecoc"].ranking_mode == "blend-w10"
+    assert found["ecoc, cloned policy"].ranking_mode == "policy"
+    alone = rows(simulate([made / "ecoc"], rank_by="policy", config=SMALL))
     assert list(alone) == [*CONTROLS, "ecoc"], "a cloned policy needs no clone"
-    assert alone["ecoc"]["reward"] == found["ecoc, cloned policy"]["reward"]
+    assert alone["ecoc"].reward == found["ecoc, cloned policy"].reward
     assert alone["logged"] == found["logged"], "same seed, same bits"
 
 
@@ -112,12 +114,12 @@ def test_the_headline_is_the_mean_less_the_charge(made: Path, stage: RolloutEval
     calm = replace(
         stage, reference=replace(stage.reference, ensemble_std=stage.reference.ensemble_std * 0 + 0.5 * doubted / steps)
     )
-    found = calm.facts(candidate, played)
-    assert found["doubt"] == pytest.approx(doubted / steps)
-    assert found["unpenalised"] == pytest.approx(uncharged / steps)
-    assert found["reward"] == pytest.approx(uncharged / steps - 4.0 * (doubted / steps - 0.5 * doubted / steps))
-    free = replace(calm, play=replace(stage.play, penalty=0.0)).facts(candidate, played)
-    assert free["reward"] == free["unpenalised"] == found["unpenalised"]
+    found = calm.value_of(candidate, played)
+    assert found.ensemble_std == pytest.approx(doubted / steps)
+    assert found.unpenalised == pytest.approx(uncharged / steps)
+    assert found.reward == pytest.approx(uncharged / steps - 4.0 * (doubted / steps - 0.5 * doubted / steps))
+    free = replace(calm, play=replace(stage.play, penalty=0.0)).value_of(candidate, played)
+    assert free.reward == free.unpenalised == found.unpenalised
 
 
 def test_a_policy_is_not_charged_where_the_log_itself_is_in_doubt(made: Path, stage: RolloutEvaluator) -> None:
@@ -126,9 +128,9 @@ def test_a_policy_is_not_charged_where_the_log_itself_is_in_doubt(made: Path, st
     wary = replace(
         stage, reference=replace(stage.reference, ensemble_std=stage.reference.ensemble_std * 0 + 2 * played.mean_doubt)
     )
-    found = wary.facts(candidate, played)
-    assert found["reward"] == found["unpenalised"]
-    assert found["charge"] == 0
+    found = wary.value_of(candidate, played)
+    assert found.reward == found.unpenalised
+    assert found.uncertainty_penalty == 0
 
 
 def test_an_interval_of_proportional_totals_has_no_width() -> None:
@@ -146,8 +148,8 @@ def test_sessions_cut_short_change_no_interval_of_what_a_step_counts(made: Path,
     [candidate] = views([load(made / "supervised")], cloned=False)
     whole = played([[-1.0] * 4] * 6)
     short = replace(whole, counted=np.tile(np.arange(4) < 2, (6, 1)))
-    found = replace(stage, reference=whole).facts(candidate, short)
-    assert (found["ratio"], found["low"], found["high"]) == (1.0, 1.0, 1.0)
+    found = replace(stage, reference=whole).value_of(candidate, short)
+    assert (found.ratio, found.low, found.high) == (1.0, 1.0, 1.0)
 
 
 def test_controls_show_what_is_popular_and_what_pays(made: Path) -> None:
@@ -173,7 +175,7 @@ def test_controls_show_what_is_popular_and_what_pays(made: Path) -> None:
 def test_runs_of_one_name_are_refused(made: Path, tmp_path: Path) -> None:
     twin = shutil.copytree(made / "supervised", tmp_path / "supervised")
     with pytest.raises(InputError, match="two runs are called 'supervised'"):
-        simulate([made / "supervised", twin], settings=SMALL)
+        simulate([made / "supervised", twin], config=SMALL)
     with pytest.raises(InputError, match="at least one"):
         simulate([])
 
@@ -181,24 +183,24 @@ def test_runs_of_one_name_are_refused(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_run_is_never_taken_for_a_control(made: Path, name: str) -> None:
     try:
-        found = simulate([load(made / "supervised").called(name)], settings=replace(SMALL, members=1))
+        found = simulate([load(made / "supervised").called(name)], config=replace(SMALL, members=1))
     except InputError:
         return
-    assert len(rows(found)) == len(found["policies"])
+    assert len(rows(found)) == len(found.policies)
 
 
 def test_another_dataset_is_refused(made: Path) -> None:
     with pytest.raises(InputError, match="trained on other data"):
-        simulate([made / "supervised"], made / "other_data", settings=SMALL)
+        simulate([made / "supervised"], made / "other_data", config=SMALL)
     with pytest.raises(InputError, match="other: was trained on other data"):
-        simulate([made / "supervised", made / "other"], settings=SMALL)
+        simulate([made / "supervised", made / "other"], config=SMALL)
     with pytest.raises(InputError, match="trained on other data"):
-        choose_w(made / "ecoc", made / "other_data", settings=SMALL)
+        choose_weight(made / "ecoc", made / "other_data", config=SMALL)
 
 
 def test_ways_to_act_that_no_run_has_are_refused(made: Path) -> None:
     with pytest.raises(InputError, match="no critic"):
-        simulate([made / "supervised"], w=3.0, settings=SMALL)
+        simulate([made / "supervised"], w=3.0, config=SMALL)
 
 
 @pytest.mark.parametrize(
@@ -239,15 +241,15 @@ def test_a_log_of_what_was_taken_up_gets_negatives(made: Path) -> None:
 
 
 def test_the_paper_s_ratio_stands_beside_one_with_negatives(made: Path) -> None:
-    found = simulate([made / "supervised"], settings=replace(SMALL, members=1, negatives=2))
-    assert all(set(row["one_step"]) == {"conditional", "with negatives"} for row in found["policies"])
-    assert found["simulator"]["negatives"] == 2
-    page = simulation_text(found)
+    found = simulate([made / "supervised"], config=replace(SMALL, members=1, negatives=2))
+    assert all(set(row.one_step) == {"conditional", "with negatives"} for row in found.policies)
+    assert found.simulator.negatives == 2
+    page = simulation_text(found.model_dump())
     assert "2 random items per event stand for what users did not take" in page
 
 
-def test_pages_say_what_cannot_be_trusted(facts: dict[str, Any]) -> None:
-    changed = deepcopy(facts)
+def test_pages_say_what_cannot_be_trusted(facts: SimulationResult) -> None:
+    changed = facts.model_dump()
     changed["reasons"] = ["of all"]
     changed["policies"][1] |= {"reasons": [], "trusted": True}
     changed["policies"][3] |= {"reasons": ["of all"], "trusted": False}
@@ -262,7 +264,7 @@ def test_pages_say_what_cannot_be_trusted(facts: dict[str, Any]) -> None:
         assert name in page
 
 
-def test_models_and_paths_are_taken_alike(made: Path, facts: dict[str, Any]) -> None:
+def test_models_and_paths_are_taken_alike(made: Path, facts: SimulationResult) -> None:
     model: Model = load(made / "supervised")
-    found = simulate([model.called("by another name")], str(made / "data"), settings=SMALL)
-    assert rows(found)["by another name"]["reward"] == rows(facts)["supervised"]["reward"]
+    found = simulate([model.called("by another name")], str(made / "data"), config=SMALL)
+    assert rows(found)["by another name"].reward == rows(facts)["supervised"].reward

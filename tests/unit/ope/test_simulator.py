@@ -18,6 +18,7 @@ from ecoc.errors import InputError
 from ecoc.ope import fitting, simulator
 from ecoc.ope.fitting import Episodes, fit, open_episodes
 from ecoc.ope.response import ResponseConfig
+from ecoc.ope.results import FitOn
 from ecoc.ope.rollout import InitialStates, acting_by_score, play
 from ecoc.ope.simulator import Simulator, SimulatorConfig, fit_members, fit_simulator
 
@@ -130,7 +131,7 @@ def test_what_a_simulator_is_fitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(simulator, "fit_members", keep)
     log = log_of([range(1, 7), range(7, 10), range(10, 14)], trained=[4, 3, 0])
-    asked: dict[simulator.FitOn, list[int]] = {
+    asked: dict[FitOn, list[int]] = {
         "log": [2, 3, 4, 5, 6, 8, 9, 11, 12, 13],
         "train": [2, 3, 4, 8, 9],
         "test": [5, 6, 11, 12, 13],
@@ -193,11 +194,11 @@ def test_a_roll_out_shows_what_bait_costs(taught: Simulator) -> None:
 
 
 def test_it_is_calibrated_and_better_than_shares(taught: Simulator) -> None:
-    assert taught.quality["log_loss"] < 0.8 * taught.quality["log_loss_of_shares"]
-    assert taught.quality["calibration_error"] < 0.15
-    assert abs(taught.quality["reward_error"]) < 0.35
-    assert taught.quality["events"] == 13 * (STEPS - 1)
-    assert taught.quality["members"] == 2
+    assert taught.quality.log_loss < 0.8 * taught.quality.log_loss_of_shares
+    assert taught.quality.calibration_error < 0.15
+    assert abs(taught.quality.reward_error) < 0.35
+    assert taught.quality.events == 13 * (STEPS - 1)
+    assert taught.quality.members == 2
 
 
 def test_same_seed_same_bits_and_another_seed_others(hasty: None) -> None:
@@ -228,9 +229,9 @@ def test_held_out_sequences_are_shown_to_no_member(monkeypatch: pytest.MonkeyPat
         stopped.append(set(held_out.sequence.tolist()))
         return fit(train, held_out, *args, **options)  # type: ignore[arg-type]
 
-    def judging(fitted: Simulator, episodes: Episodes, config: SimulatorConfig) -> object:
+    def judging(fitted: Simulator, episodes: Episodes, config: SimulatorConfig, **shares: float) -> object:
         judged.append(set(episodes.sequence.tolist()))
-        return quality(fitted, episodes, config)
+        return quality(fitted, episodes, config, **shares)
 
     monkeypatch.setattr(simulator, "fit", watched)
     monkeypatch.setattr(simulator, "_quality", judging)
@@ -272,9 +273,9 @@ def test_negatives_add_a_feedback_that_random_items_get(hasty: None) -> None:
     assert found.names == ["no", "yes", "none"]
     assert found.none == 2
     assert (found.worth[:, 2] == 0).all()
-    assert found.quality["negatives"] == 3
-    shares = found.quality["log_loss_of_shares"]
-    assert found.quality["log_loss"] < shares + 0.7, "judged by answers alone, as there are no others in a log"
+    assert found.quality.negatives == 3
+    shares = found.quality.log_loss_of_shares
+    assert found.quality.log_loss < shares + 0.7, "judged by answers alone, as there are no others in a log"
     plain = fit_members(log, ITEMS, ["no", "yes"], np.full(30, STEPS), SimulatorConfig(members=1, model=TINY))
     assert plain.none is None
     assert plain.names == ["no", "yes"]
@@ -380,4 +381,4 @@ def test_a_log_may_call_its_own_feedback_none(tmp_path: Path, hasty: None) -> No
     data = ecoc.prepare(tmp_path / "log.csv", tmp_path / "data", threads=1, **options)
     found = fit_simulator(data, SimulatorConfig(members=1, model=TINY))
     assert found.none is None, "its users left an event in the log when they gave it"
-    assert found.quality["events"] > 0
+    assert found.quality.events > 0

@@ -16,12 +16,20 @@ from ecoc.batch import History
 from ecoc.data.loader import open_cases
 from ecoc.model import load
 from ecoc.ope import simulate as simulate_module
+from ecoc.ope.results import SimulatorQuality
 from ecoc.ope.rollout import Rollouts
 from ecoc.ope.simulate import simulate
-from ecoc.ope.trust import imitation_losses, simulator_warnings, support_warnings, usual_behaviour
+from ecoc.ope.trust import (
+    ImitationLoss,
+    UsualBehaviour,
+    imitation_losses,
+    simulator_warnings,
+    support_warnings,
+    usual_behaviour,
+)
 from ecoc.policies.base import Policy
 
-USUAL = {"action": -5.0, "session": -4.0}
+USUAL = UsualBehaviour(action=-5.0, session=-4.0)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -73,8 +81,8 @@ def test_the_log_s_own_rarest_per_cent_is_what_counts_as_rare() -> None:
     logs = -np.arange(1.0, 1001).reshape(1, 100, 10)
     log = Rollouts(logs * 0, logs * 0, logs, np.ones_like(logs, np.int64), np.ones((100, 10), bool))
     usual = usual_behaviour(log)
-    assert (logs < usual["action"]).mean() == pytest.approx(0.01)
-    assert (logs.mean(2) < usual["session"]).mean() == pytest.approx(0.01)
+    assert (logs < usual.action).mean() == pytest.approx(0.01)
+    assert (logs.mean(2) < usual.session).mean() == pytest.approx(0.01)
 
 
 class Scored(Policy):
@@ -105,12 +113,12 @@ def test_what_a_run_unlearnt_shows_in_its_imitation_loss(made: Path) -> None:
     share = torch.from_numpy(known / known[1:].sum()).log().float()
     found = imitation_losses(data, {"knows": Scored(share), "sharper": Scored(share * 3), "none": Scored(share * 0)})
     right = float(-share[torch.from_numpy(target.astype(np.int64))].mean())
-    assert found["knows"]["loss"] == pytest.approx(right, rel=0.01)
-    assert found["sharper"]["loss"] == pytest.approx(found["knows"]["loss"], rel=0.01), "at its best temperature"
-    assert found["none"]["loss"] == pytest.approx(math.log(data.counts.items), rel=1e-4)
-    best = min(row["loss"] for row in found.values())
-    assert all(row["excess"] == pytest.approx(row["loss"] / best - 1) for row in found.values())
-    assert found["none"]["excess"] > 0.03
+    assert found["knows"].loss == pytest.approx(right, rel=0.01)
+    assert found["sharper"].loss == pytest.approx(found["knows"].loss, rel=0.01), "at its best temperature"
+    assert found["none"].loss == pytest.approx(math.log(data.counts.items), rel=1e-4)
+    best = min(row.loss for row in found.values())
+    assert all(row.excess == pytest.approx(row.loss / best - 1) for row in found.values())
+    assert found["none"].excess > 0.03
 
 
 def test_a_critic_s_run_is_judged_by_its_cloned_policy(made: Path) -> None:
@@ -123,8 +131,20 @@ def test_a_critic_s_run_is_judged_by_its_cloned_policy(made: Path) -> None:
 
 def test_simulators_that_learnt_nothing_speak_against_every_figure() -> None:
     def found(log_loss: float, of_shares: float = 0.90, events: float = 50.0, refused: float = 0.05) -> list[str]:
-        known = {"log_loss": log_loss, "log_loss_of_shares": of_shares}
-        return simulator_warnings({**known, "events_per_item": events, "refused": refused})
+        quality = SimulatorQuality(
+            fit_on="log",
+            members=1,
+            negatives=0,
+            events=100,
+            log_loss=log_loss,
+            log_loss_of_shares=of_shares,
+            calibration_error=0.0,
+            reward_error=0.0,
+            temperature=1.0,
+            events_per_item=events,
+            refused=refused,
+        )
+        return simulator_warnings(quality)
 
     assert found(0.80) == []
     assert found(0.86) == ["the simulators know little more than how often each feedback is given"]
@@ -135,13 +155,13 @@ def test_simulators_that_learnt_nothing_speak_against_every_figure() -> None:
 
 
 def test_a_run_that_imitates_badly_is_not_trusted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    losses = {"supervised": {"loss": 2.0, "excess": 0.031}, "ecoc": {"loss": 1.9, "excess": 0.029}}
+    losses = {"supervised": ImitationLoss(2.0, 0.031), "ecoc": ImitationLoss(1.9, 0.029)}
     monkeypatch.setattr(simulate_module, "imitation_losses", lambda *_: losses)
     monkeypatch.setattr(simulate_module, "support_warnings", lambda *_: ["something"])
     monkeypatch.setattr(simulate_module, "simulator_warnings", lambda *_: [])
-    found = rows(simulate([made / "supervised", made / "ecoc"], settings=replace(SMALL, members=1)))
-    assert found["supervised"]["reasons"] == ["something", "imitates the log 3.1% worse than the best run"]
-    assert not found["supervised"]["trusted"]
-    assert found["supervised"]["imitation_loss"] == 2.0
-    assert found["ecoc"]["reasons"] == ["something"]
-    assert found["logged"]["reasons"] == []
+    found = rows(simulate([made / "supervised", made / "ecoc"], config=replace(SMALL, members=1)))
+    assert found["supervised"].reasons == ["something", "imitates the log 3.1% worse than the best run"]
+    assert not found["supervised"].trusted
+    assert found["supervised"].imitation_loss == 2.0
+    assert found["ecoc"].reasons == ["something"]
+    assert found["logged"].reasons == []
