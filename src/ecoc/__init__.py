@@ -1,6 +1,39 @@
 """ecoc: next-item recommenders that optimise long-term reward, learned from logs alone.
 
-Importing this is light: each public name is loaded when it is first used.
+Data
+    prepare         turn a raw log, a data frame or an Arrow table into a prepared dataset
+    open_data       open a prepared dataset
+    Dataset         a prepared dataset: arrays, sequences, items, users
+
+Training
+    train           train a policy on a prepared dataset
+    Run             a run folder: settings, metrics, weights, results
+
+Recommending
+    load            open the model of a finished run
+    Model           recommends items by their ids
+    Recommendations  lists of items with scores and values
+
+Judging
+    evaluate        ranking quality on the test split, with intervals
+    compare         paired differences between runs, with p-values
+    simulate        estimate from the log what each policy would earn
+    choose_weight   choose the weight w of the long-term value on validation roll-outs
+    normtest        test whether angles or norms of item vectors decide the ranking
+
+Reporting
+    report          write what is known about runs as one HTML page with its tables
+    reproduce       compute the tables and figures of the paper on any dataset
+
+Errors
+    EcocError       base of all errors that ecoc explains itself
+    InputError      an argument, a setting or a data file is wrong
+    ArtifactError   a prepared dataset or a run is broken or was changed
+    TrainingError   training diverged
+    ResourceError   disk or memory ran out
+
+Own encoders, methods, sources and metrics: see `ecoc.encoders`, `ecoc.methods`, `ecoc.data.sources` and
+`ecoc.testing`. Importing `ecoc` is light: each name is loaded when it is first used.
 """
 
 import sys
@@ -9,8 +42,6 @@ from importlib.metadata import version as _version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoc.gymnasium_entry import register_when_imported
-
 if TYPE_CHECKING:
     from ecoc.data.prepare import prepare
     from ecoc.data.sequences import Dataset, open_data
@@ -18,8 +49,8 @@ if TYPE_CHECKING:
     from ecoc.evaluation.evaluate import compare, evaluate
     from ecoc.evaluation.norm_test import normtest
     from ecoc.experiment.reproduce import reproduce
-    from ecoc.model import Model, load
-    from ecoc.ope.choose_weight import choose_w, choose_weight
+    from ecoc.model import Model, Recommendations, load
+    from ecoc.ope.choose_weight import choose_weight
     from ecoc.ope.simulate import simulate
     from ecoc.reporting.write import report
     from ecoc.runs.folder import Run
@@ -39,10 +70,10 @@ _HOMES = {
     "Run": "ecoc.runs.folder",
     "load": "ecoc.model",
     "Model": "ecoc.model",
+    "Recommendations": "ecoc.model",
     "evaluate": "ecoc.evaluation.evaluate",
     "compare": "ecoc.evaluation.evaluate",
     "simulate": "ecoc.ope.simulate",
-    "choose_w": "ecoc.ope.choose_weight",
     "choose_weight": "ecoc.ope.choose_weight",
     "normtest": "ecoc.evaluation.norm_test",
     "reproduce": "ecoc.experiment.reproduce",
@@ -54,16 +85,18 @@ _HOMES = {
     "ResourceError": "ecoc.errors",
 }
 
+_RENAMED = {"choose_w": "choose_weight"}  # old name -> new name; each warns for one release
+
 __all__ = [
     "ArtifactError",
     "Dataset",
     "EcocError",
     "InputError",
     "Model",
+    "Recommendations",
     "ResourceError",
     "Run",
     "TrainingError",
-    "choose_w",
     "choose_weight",
     "compare",
     "evaluate",
@@ -77,10 +110,18 @@ __all__ = [
     "train",
 ]
 
-register_when_imported()
-
 
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        import warnings
+
+        new = _RENAMED[name]
+        warnings.warn(f"ecoc.{name} is now ecoc.{new}; the old name ends in 0.3", DeprecationWarning, stacklevel=2)
+        name = new
     if name not in _HOMES:
         raise AttributeError(f"module 'ecoc' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,51 +1,102 @@
 """Model: a trained policy with outside item ids, ready to recommend. `load` opens it from a run folder."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence, Set
 from copy import copy
-from dataclasses import dataclass, field
-from os import PathLike
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ecoc.arguments import (
+    StrPath,
+    as_choice,
+    as_count,
+    as_flag,
+    as_id,
+    as_list,
+    as_number,
+    as_path,
+    as_text,
+    refusal,
+)
 from ecoc.batch import PAD, Dims, History
 from ecoc.data.schema import ITEMS
+from ecoc.data.sequences import Dataset, open_data
 from ecoc.data.vocab import ItemVocab
-from ecoc.errors import ArtifactError, InputError, did_you_mean
+from ecoc.errors import ArtifactError, InputError
 from ecoc.methods.build import build_method
 from ecoc.methods.untrained import PopularPolicy
 from ecoc.policies import ranking
 from ecoc.policies.base import Policy, RankBy, load_weights
+from ecoc.result import as_pandas
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import BEST, Run
 from ecoc.storage.atomic import file_sha256
 from ecoc.storage.checkpoint import load_checkpoint
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
 Event = str | tuple[str, str]
 """An item of a history: its id, or its id and the feedback it got."""
 
 _ROWS = 1024  # histories answered at a time
+_HISTORIES = "a list of histories, each a list of item ids, oldest first, such as [['a17', 'b3']]"
+_ITEM_LIST = "a list of item ids, such as ['a17', 'b3']"
 
 
 @dataclass(frozen=True)
 class Recommendations:
-    """Lists of item ids with scores, best first, and what was asked but is not known. Unpacks to (items, scores).
+    """Lists of item ids with scores, best first, one list per history. Unpacks to (items, scores).
 
-    `values` are the critic's long-term estimates of the listed items, in units of reward; none without a critic.
+    `unknown` holds the ids of each history that training never saw. `values` are the critic's long-term estimates of
+    the listed items, in units of reward; None without a critic. `users` are the users asked for, if they were users.
     """
 
     items: list[list[str]]
     scores: list[list[float]]
     unknown: list[list[str]]
     values: list[list[float] | None] = field(default_factory=list)
+    users: list[str] | None = None
 
     def __iter__(self) -> Iterator[list[list[str]] | list[list[float]]]:
         return iter((self.items, self.scores))
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def to_table(self) -> "pa.Table":
+        """One row per recommended item as an Arrow table: history (or user), rank, item, score, value."""
+        import pyarrow as pa
+
+        places = [place for place, items in enumerate(self.items) for _ in items]
+        values: list[float | None] = []
+        for items, estimates in zip(self.items, self.values, strict=True):
+            values += [None] * len(items) if estimates is None else estimates
+        key = (
+            {"history": pa.array(places, pa.int64())}
+            if self.users is None
+            else {"user": pa.array([self.users[place] for place in places], pa.string())}
+        )
+        return pa.table(
+            {
+                **key,
+                "rank": pa.array([rank for items in self.items for rank, _ in enumerate(items, 1)], pa.int64()),
+                "item": pa.array([item for items in self.items for item in items], pa.string()),
+                "score": pa.array([score for scores in self.scores for score in scores], pa.float64()),
+                "value": pa.array(values, pa.float64()),
+            }
+        )
+
+    def to_frame(self) -> "pd.DataFrame":
+        """`to_table` as a pandas frame."""
+        return as_pandas(self.to_table())
 
 
 class Model:
@@ -72,11 +123,20 @@ class Model:
     def __repr__(self) -> str:
         return f"Model('{self.name}', {self.config.method_name} {self.config.encoder_name}, {len(self.vocab)} items)"
 
-    def ranked_by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> "Model":
-        """The same model acting in another way: by `policy`, `blend` with weight w of the value, or `rerank` of m."""
+    def ranked_by(self, mode: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> "Model":
+        """The same model with another ranking: by `policy`, `blend` with weight w of the value, or `rerank` of m."""
+        if mode is not None:
+            as_choice(mode, "mode", get_args(RankBy))
         view = copy(self)
-        view.policy = self.policy.ranked_by(rank_by, w=w, m=m)
+        view.policy = self.policy.ranked_by(
+            mode, w=None if w is None else as_number(w, "w"), m=None if m is None else as_count(m, "m", least=1)
+        )
         return view
+
+    def by(self, mode: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> "Model":
+        """Old name of `ranked_by`."""
+        warnings.warn("Model.by is now Model.ranked_by; the old name ends in 0.3", DeprecationWarning, stacklevel=2)
+        return self.ranked_by(mode, w=w, m=m)
 
     def called(self, name: str) -> "Model":
         """The same model under another name in tables."""
@@ -86,7 +146,7 @@ class Model:
 
     def recommend(
         self,
-        histories: Iterable[Sequence[Event]],
+        histories: Iterable[Iterable[Event]],
         k: int = 10,
         *,
         exclude_seen: bool = False,
@@ -95,20 +155,52 @@ class Model:
     ) -> Recommendations:
         """The k best items to follow each history, oldest event first.
 
-        Items of a history that training never saw are ignored and listed as unknown; an empty history is answered with
-        what is popular. `exclude_seen` leaves out a history's own items, `exclude` the given ones, `only` all others.
-        A batch answers as its histories would one by one.
+        A history is any sequence of item ids or of (item id, feedback) pairs: list, tuple, numpy array, pandas Series,
+        generator. Items that training never saw are ignored and listed as unknown; an empty history is answered with
+        popular items. `exclude_seen` leaves out the items of the history, `exclude` the given items; `only` restricts
+        the answer to the given items. Each history is answered as if it were alone.
         """
+        rows = [self._read(history) for history in as_list(histories, "histories", _HISTORIES)]
+        return self._recommend(rows, k, exclude_seen=exclude_seen, exclude=exclude, only=only)
+
+    def recommend_users(
+        self,
+        data: Dataset | StrPath,
+        users: Iterable[str],
+        k: int = 10,
+        *,
+        exclude_seen: bool = False,
+        exclude: Iterable[str] = (),
+        only: Iterable[str] | None = None,
+    ) -> Recommendations:
+        """The k best items for users of a prepared dataset, each by the latest of the user's sequences.
+
+        `exclude_seen` leaves out the items of all sequences of the user; the rest is as in `recommend`.
+        """
+        dataset = data if isinstance(data, Dataset) else open_data(data)
+        names = [as_id(user, "users") for user in as_list(users, "users", "a list of user ids")]
+        rows = [self._read_user(dataset, user) for user in names]
+        result = self._recommend(rows, k, exclude_seen=exclude_seen, exclude=exclude, only=only)
+        return replace(result, users=names)
+
+    def _recommend(
+        self,
+        queries: list["_Query"],
+        k: int,
+        *,
+        exclude_seen: bool,
+        exclude: Iterable[str],
+        only: Iterable[str] | None,
+    ) -> Recommendations:
         if self.policy.training:  # or it would forget what it derived from its weights
             self.policy.train(False)
-        asked = [self._read(history) for history in _lists(histories)]
-        banned = self._known(exclude)
-        allowed = None if only is None else torch.from_numpy(self._known(only))
-        _check_k(k)
-        result = Recommendations([], [], [row.unknown for row in asked])
-        for first in range(0, len(asked), _ROWS):
-            rows = asked[first : first + _ROWS]
-            left_out = [np.concatenate([row.items if exclude_seen else row.items[:0], banned]) for row in rows]
+        k, exclude_seen = as_count(k, "k", least=1), as_flag(exclude_seen, "exclude_seen")
+        banned = self._known(exclude, "exclude")
+        allowed = None if only is None else torch.from_numpy(self._known(only, "only"))
+        result = Recommendations([], [], [query.unknown for query in queries])
+        for first in range(0, len(queries), _ROWS):
+            rows = queries[first : first + _ROWS]
+            left_out = [np.concatenate([row.seen if exclude_seen else row.seen[:0], banned]) for row in rows]
             self._answer(rows, k, _padded(left_out), allowed, result)
         return result
 
@@ -117,22 +209,20 @@ class Model:
         vectors = self.policy.vectors()
         if vectors is None:
             raise InputError(f"{self.name}: method {self.config.method_name} has no item vectors to compare")
-        _check_k(k)
-        wanted = _listed(items)
-        index = self.vocab.indices([_text(item) for item in wanted]).astype(np.int64)
+        k = as_count(k, "k", least=1)
+        wanted = [as_id(item, "items") for item in as_list(items, "items", _ITEM_LIST)]
+        index = self.vocab.indices(wanted).astype(np.int64)
         with torch.inference_mode():
             nearness = _Nearness(torch.nn.functional.normalize(vectors, dim=1))
             rows = torch.from_numpy(index)
-            found, scores = nearness.topk(rows, k)
-        result = Recommendations(
-            [], [], [[] if place else [_text(item)] for item, place in zip(wanted, index, strict=True)]
-        )
+            nearest, scores = nearness.topk(rows, k)
+        result = Recommendations([], [], [[] if place else [item] for item, place in zip(wanted, index, strict=True)])
         known = (rows != PAD)[:, None]
-        _add(result, self.vocab, found * known, scores, torch.full_like(scores, torch.nan))
+        _add(result, self.vocab, nearest * known, scores, torch.full_like(scores, torch.nan))
         return result
 
     def _answer(
-        self, rows: list["_Asked"], k: int, exclude: Tensor, only: Tensor | None, result: Recommendations
+        self, rows: list["_Query"], k: int, exclude: Tensor, only: Tensor | None, result: Recommendations
     ) -> None:
         """Answer a chunk: those with a history by the policy, the others by popularity."""
         is_known = np.array([len(row.items) > 0 for row in rows])
@@ -146,15 +236,15 @@ class Model:
                     history = _history([rows[i] for i in index.tolist()], self.policy.length)
                     query = policy.query(history)
                     items[index], scores[index] = policy.topk(query, k, exclude=exclude[index], only=only)
-                    found = policy.values(query, items[index], history)
-                    if found is not None:
-                        values[index] = found * self._reward_unit
+                    estimates = policy.values(query, items[index], history)
+                    if estimates is not None:
+                        values[index] = estimates * self._reward_unit
         _add(result, self.vocab, items, scores, values)
 
     def parse_history(self, text: str) -> list[Event]:
         """`a17,b3:buy` as events; what follows the last colon is feedback if it is one's name."""
         events: list[Event] = []
-        for part in (piece.strip() for piece in text.split(",")):
+        for part in (piece.strip() for piece in as_text(text, "text").split(",")):
             item, _, given = part.rpartition(":")
             if item and given in self._feedback and part not in self.vocab:
                 events.append((item, given))
@@ -166,32 +256,43 @@ class Model:
         """What a history holds for a feedback; 0: a feedback that training never saw."""
         return self._feedback.get(name, 0)
 
-    def _read(self, history: Sequence[Event]) -> "_Asked":
+    def _read(self, history: object) -> "_Query":
+        if isinstance(history, Set):  # which item came last is what matters
+            raise refusal("histories", _HISTORIES, history)
         items, feedback = [], []
-        for event in history:
-            item, given = event if isinstance(event, tuple | list) and len(event) == 2 else (event, None)
-            items.append(_text(item))
-            if given is not None and not (isinstance(given, str) and given in self._feedback):
-                raise InputError(f"feedback {given!r:.60} is not known; {did_you_mean(str(given), self._feedback)}")
-            feedback.append(0 if given is None else self._feedback[given])
+        for event in as_list(history, "histories", _HISTORIES):
+            is_pair = isinstance(event, tuple | list) and len(event) == 2
+            item, given = event if is_pair else (event, None)
+            items.append(as_id(item, "item of a history"))
+            feedback.append(0 if given is None else self._feedback[as_choice(given, "feedback", self._feedback)])
         index = self.vocab.indices(items).astype(np.int64)
         is_known = index != PAD
         unknown = [item for item, known in zip(items, is_known, strict=True) if not known]
-        return _Asked(index[is_known], np.array(feedback, np.int64)[is_known], unknown)
+        return _Query(index[is_known], np.array(feedback, np.int64)[is_known], unknown, index[is_known])
 
-    def _known(self, items: Iterable[str]) -> NDArray[np.int64]:
+    def _read_user(self, data: Dataset, user: str) -> "_Query":
+        sequences = data.user(user)
+        latest = max(sequences, key=lambda sequence: int(sequence.times[-1]))
+        pairs = zip(latest.items, latest.feedback, strict=True)
+        query = self._read([(item, name if name in self._feedback else None) for item, name in pairs])
+        seen = self.vocab.indices([item for sequence in sequences for item in sequence.items]).astype(np.int64)
+        return replace(query, seen=np.unique(seen[seen != PAD]))
+
+    def _known(self, items: Iterable[str], name: str) -> NDArray[np.int64]:
         """Indices of the ids that are known, each once, in order."""
-        found = self.vocab.indices([_text(item) for item in _listed(items)]).astype(np.int64)
-        return np.unique(found[found != PAD])
+        ids = [as_id(item, name) for item in as_list(items, name, _ITEM_LIST)]
+        index = self.vocab.indices(ids).astype(np.int64)
+        return np.unique(index[index != PAD])
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A history as indices."""
+class _Query:
+    """A history as indices, with the items that `exclude_seen` leaves out."""
 
     items: NDArray[np.int64]
     feedback: NDArray[np.int64]
     unknown: list[str]
+    seen: NDArray[np.int64]
 
 
 class _Nearness:
@@ -208,9 +309,9 @@ class _Nearness:
         return query @ self.unit[first:last].T
 
 
-def load(path: str | PathLike[str]) -> Model:
+def load(path: StrPath) -> Model:
     """Open the model of a finished run."""
-    run = Run(Path(path))
+    run = Run(as_path(path, "path"))
     config, result = run.config(), run.result()
     try:
         dims = Dims(**{key: int(result["dims"][key]) for key in ("items", "users", "feedback")})
@@ -235,7 +336,7 @@ def load(path: str | PathLike[str]) -> Model:
     return Model(policy, vocab, name=run.name, feedback=feedback, config=config, run=run, reward_unit=unit)
 
 
-def _history(rows: list[_Asked], length: int) -> History:
+def _history(rows: list[_Query], length: int) -> History:
     return History(_padded([row.items[-length:] for row in rows]), _padded([row.feedback[-length:] for row in rows]))
 
 
@@ -254,24 +355,3 @@ def _add(result: Recommendations, vocab: ItemVocab, items: Tensor, scores: Tenso
         result.items.append([next(names) for _ in range(count)])
         result.scores.append(row[:count])
         result.values.append(None if any(math.isnan(value) for value in worth[:count]) else worth[:count])
-
-
-def _lists(histories: Iterable[Sequence[Event]]) -> list[list[Event]]:
-    return [_listed(history) for history in _listed(histories)]
-
-
-def _listed(values: Iterable[Any]) -> list[Any]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InputError(f"expected a list of item ids, such as ['a17', 'b3'], or of histories; found {values!r:.80}")
-    return list(values)
-
-
-def _text(item: object) -> str:
-    if isinstance(item, bool) or not isinstance(item, str | int | np.integer):
-        raise InputError(f"an item id is text, or (id, feedback) in a history; found {item!r:.80}")
-    return str(item)
-
-
-def _check_k(k: int) -> None:
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InputError(f"k is the number of items to list, 1 or more; found {k!r:.40}")

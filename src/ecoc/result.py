@@ -62,11 +62,7 @@ class TableResult(Result):
 
     def to_frame(self) -> Any:
         """The table as a pandas frame."""
-        try:
-            import pandas  # noqa: F401
-        except ImportError:
-            raise InputError("pandas is not installed; install it, or use to_table() for an Arrow table") from None
-        return self.to_table().to_pandas()
+        return as_pandas(self.to_table())
 
     def heading(self) -> str:
         """One line above the printed table."""
@@ -77,6 +73,15 @@ class TableResult(Result):
 
     def __repr__(self) -> str:
         return f"<{self.heading()}>"
+
+
+def as_pandas(table: pa.Table) -> Any:
+    """An Arrow table as a pandas frame; pandas is not among what ecoc installs."""
+    try:
+        import pandas  # noqa: F401 - Arrow makes the frame
+    except ImportError:
+        raise InputError("pandas is not installed; install it, or use to_table() for an Arrow table") from None
+    return table.to_pandas()
 
 
 def aligned(rows: Sequence[Row]) -> list[str]:

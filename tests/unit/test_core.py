@@ -175,12 +175,19 @@ def test_every_error_has_its_exit_code() -> None:
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
+    assert set(ecoc.__all__) <= set(dir(ecoc))
     for name in (*ecoc.__all__, *ecoc.__all__):  # twice: a name is the same after its first use
         thing = getattr(ecoc, name)
         assert isinstance(thing, FunctionType | type), name
         assert (thing.__name__, thing.__module__.partition(".")[0]) == (name, "ecoc")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ecoc.nothing
+
+
+def test_a_name_that_changed_warns_and_works() -> None:
+    with pytest.warns(DeprecationWarning, match=r"ecoc\.choose_w is now ecoc\.choose_weight"):
+        assert ecoc.choose_w is ecoc.choose_weight
+    assert "choose_w" not in dir(ecoc)
 
 
 def modules_after(code: str) -> set[str]:

@@ -6,19 +6,23 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ecoc.arguments import StrPath, as_count, as_flag, as_path, as_paths, as_text
 from ecoc.data.bad_rows import BadRows
 from ecoc.data.engine import Engine
 from ecoc.data.filters import Filters, split_at_gaps
+from ecoc.data.frames import FrameColumns, is_frame
 from ecoc.data.schema import MANIFEST, PROVENANCE, Manifest, Reason, Statistics, Step, TimeUnit
 from ecoc.data.sequences import Dataset, is_dataset, open_data
 from ecoc.data.sorted_events import Spool
 from ecoc.data.sources import SOURCES
-from ecoc.data.sources.base import PrepareConfig, Source
+from ecoc.data.sources.base import Source
+from ecoc.data.sources.frame import FrameLog
+from ecoc.data.sources.log import LogConfig
 from ecoc.data.split import split
 from ecoc.data.stage import Stage
 from ecoc.data.times import PER_SECOND
@@ -27,13 +31,18 @@ from ecoc.errors import InputError
 from ecoc.progress import ProgressCallback, no_progress
 from ecoc.storage.atomic import json_bytes, new_folder, parse_bytes
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
 _PATHS = {"items"}  # settings that name files: part of the provenance, not of the data
 _LEAST_MEMORY = 256 << 20  # with less the engine has nothing to work with
 
 
 def prepare(
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
+    source: "StrPath | Sequence[StrPath] | pd.DataFrame | pl.DataFrame | pa.Table",
+    out: StrPath,
     *,
     format: str | None = None,
     memory: str = "4GB",
@@ -44,47 +53,55 @@ def prepare(
 ) -> Dataset:
     """Turn a raw log into a prepared dataset and open it.
 
-    `source` is a file, a folder, several of them, or a built-in world such as `world:default`. `format` names the raw
-    format (`log` unless the source is a world); `options` are the settings of that format, the same as on the command
-    line: `user item time feedback reward split min_length …`. Wrong input raises `InputError` and writes nothing.
+    `source` is a file, a folder, several of them, a built-in world such as `world:default`, a pandas or polars frame,
+    or an Arrow table. `format` names the raw format (`log` unless the source is a world); `options` are the settings
+    of that format, the same as on the command line: `user item time feedback reward split min_length …`. A frame gives
+    the same dataset as a Parquet file of its rows. Wrong input raises `InputError` and writes nothing.
     """
-    paths = [os.fspath(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
-    if not paths:
-        raise InputError("no source given; give a log file, a folder or a world such as world:default")
-    name = format or ("world" if paths[0].startswith("world:") else "log")
-    kind = SOURCES[name]
-    config = kind.Config.build(
-        {key: value for key, value in options.items() if value is not None}, where=f"prepare {name}"
-    )
-    opened = kind(config, paths)
-    limit = parse_bytes(memory)
+    limit = parse_bytes(as_text(memory, "memory"))
     if limit < _LEAST_MEMORY:
-        raise InputError(f"--memory {memory}: at least {_LEAST_MEMORY >> 20}MiB are needed")
-    if threads is not None and threads < 1:
-        raise InputError(f"--threads {threads}: at least 1 is needed")
-    target = Path(out)
-    with new_folder(target, overwrite=overwrite, is_ours=is_dataset) as folder:
+        raise InputError(f"memory {memory}: at least {_LEAST_MEMORY >> 20}MiB are needed")
+    if threads is not None:
+        threads = as_count(threads, "threads", least=1)
+    given = {key: value for key, value in options.items() if value is not None}
+    name, opened = _open_source(source, None if format is None else as_text(format, "format"), given)
+    target = as_path(out, "out")
+    with new_folder(target, overwrite=as_flag(overwrite, "overwrite"), is_ours=is_dataset) as folder:
         scratch = folder / "scratch"
         scratch.mkdir()
         cores = threads or len(os.sched_getaffinity(0))
         engine = Engine(scratch, limit, cores, on_disk=opened.table_size > limit // 3)
         try:
-            _Preparation(name, opened, config, engine, folder, progress or no_progress).run()
+            _Preparation(name, opened, engine, folder, progress or no_progress).run()
         finally:
             engine.close()
         shutil.rmtree(scratch)
     return open_data(target)
 
 
+def _open_source(source: object, format: str | None, options: dict[str, Any]) -> tuple[str, Source]:
+    """The source that reads what was given, with its name."""
+    if is_frame(source):
+        if format not in (None, "log"):
+            raise InputError(
+                f"format {format}: a frame is prepared with format log; name its columns by user=, item=, …"
+            )
+        return "log", FrameLog(LogConfig.build(options, where="prepare log"), FrameColumns(source))
+    paths = [os.fspath(path) for path in as_paths(source, "source")]
+    if not paths:
+        raise InputError("source: no path given; give a log file, a folder or a world such as world:default")
+    name = format or ("world" if paths[0].startswith("world:") else "log")
+    kind = SOURCES[name]
+    return name, kind(kind.Config.build(options, where=f"prepare {name}"), paths)
+
+
 class _Preparation:
     """One run of prepare, step by step."""
 
-    def __init__(
-        self, name: str, source: Source, config: PrepareConfig, engine: Engine, folder: Path, progress: ProgressCallback
-    ) -> None:
+    def __init__(self, name: str, source: Source, engine: Engine, folder: Path, progress: ProgressCallback) -> None:
         self._name = name
         self._source = source
-        self._config = config
+        self._config = source.config
         self._engine = engine
         self._folder = folder
         self._progress = progress

@@ -1,7 +1,7 @@
 """Readers: a raw file -> Arrow batches of its columns, in file order, and the way back from a row to its line.
 
 A reader first learns which columns there are, is told which are wanted (`select`), then streams. Every batch carries
-`row`, the row's ordinal in the file. Nothing is converted here: see `cells` and `times`.
+`row`, the row's ordinal in the file. Nothing is converted here: see `sql_columns` and `times`.
 """
 
 import json
@@ -21,7 +21,7 @@ from ecoc.data.sql_columns import Kind, SqlColumn, literal
 from ecoc.data.text import TextFile
 from ecoc.errors import InputError, did_you_mean
 
-_BATCH_ROWS = 1 << 17
+BATCH_ROWS = 1 << 17
 SAMPLE = 1000  # rows looked at to see what a column holds
 
 Batches = Generator[pa.RecordBatch, None, None]
@@ -172,48 +172,36 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-class ParquetRows(Reader):
-    """A Parquet file. Types are kept; a row's line is its ordinal."""
+class ArrowRows(Reader):
+    """Rows that have Arrow types, which are kept; a row's line is its ordinal."""
 
-    def __init__(self, path: Path) -> None:
-        try:
-            schema = pa.parquet.read_schema(path)
-            texts = [field.name for field in schema if pa.types.is_string(field.type)]
-            # as dictionaries texts are read twice as fast; a buffer would keep every row group that was ever read
-            self._file = pa.parquet.ParquetFile(path, read_dictionary=texts, memory_map=False, pre_buffer=False)
-        except (pa.ArrowException, OSError) as error:
-            said = " ".join(str(error).split())[:100]
-            raise InputError(f"{path}:1: not a readable Parquet file ({said}); write it again") from None
-        self._schema = self._file.schema_arrow
-        super().__init__(path, self._schema.names)
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        super().__init__(path, columns)
         self._rows_read = 0
+
+    @abstractmethod
+    def type_of(self, name: str) -> pa.DataType:
+        """Arrow type of a column."""
+
+    @abstractmethod
+    def selected_batches(self) -> Batches:
+        """Stream the selected columns in their order."""
 
     def cell(self, name: str) -> SqlColumn:
         return SqlColumn(f"c{self.selected.index(name)}", self._kind(name))
 
     def batches(self) -> Batches:
-        """Stream row groups in order."""
         row = 0
-        if not self._file.metadata.num_rows:
-            raise InputError(f"{self.path}:1: the file has columns but no rows")
-        try:
-            for batch in self._file.iter_batches(_BATCH_ROWS, columns=self.selected):
-                columns = [_without_zone(batch.column(name)) for name in self.selected]
-                plain = pa.record_batch(columns, [f"c{k}" for k in range(len(columns))])
-                self._check_text(plain, row)
-                yield numbered(plain, row)
-                row += batch.num_rows
-                self._rows_read = row
-        except (pa.ArrowException, OSError) as error:
-            said = " ".join(str(error).split())[:100]
-            raise InputError(f"{self.path}:{row + 1}: damaged Parquet data ({said}); write it again") from None
-
-    @property
-    def bytes_read(self) -> int:
-        return int(self.path.stat().st_size * self._rows_read / max(1, self._file.metadata.num_rows))
+        for batch in self.selected_batches():
+            columns = [_without_zone(column) for column in batch.columns]
+            plain = pa.record_batch(columns, [f"c{k}" for k in range(len(columns))])
+            self._check_text(plain, row)
+            yield numbered(plain, row)
+            row += batch.num_rows
+            self._rows_read = row
 
     def _check_text(self, batch: pa.RecordBatch, first: int) -> None:
-        """Refuse text that is not UTF-8; the format promises it, but not every writer keeps that."""
+        """Refuse text that is not UTF-8; Arrow promises it, but not every writer keeps that."""
         try:
             batch.validate(full=True)
         except pa.ArrowInvalid:
@@ -221,7 +209,7 @@ class ParquetRows(Reader):
             raise InputError(f"{self.path}:{line}: text that is not UTF-8; write the column as UTF-8") from None
 
     def _kind(self, name: str) -> Kind:
-        kind = self._schema.field(name).type
+        kind = self.type_of(name)
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -235,6 +223,42 @@ class ParquetRows(Reader):
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return "time"
         raise InputError(f"{self.path}:1: column '{name}' holds {kind}; text, numbers or timestamps were expected")
+
+
+class ParquetRows(ArrowRows):
+    """A Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            schema = pa.parquet.read_schema(path)
+            texts = [field.name for field in schema if pa.types.is_string(field.type)]
+            # as dictionaries texts are read twice as fast; a buffer would keep every row group that was ever read
+            self._file = pa.parquet.ParquetFile(path, read_dictionary=texts, memory_map=False, pre_buffer=False)
+        except (pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())[:100]
+            raise InputError(f"{path}:1: not a readable Parquet file ({reason}); write it again") from None
+        self._schema = self._file.schema_arrow
+        super().__init__(path, self._schema.names)
+
+    def type_of(self, name: str) -> pa.DataType:
+        return self._schema.field(name).type
+
+    def selected_batches(self) -> Batches:
+        """Stream row groups in order."""
+        if not self._file.metadata.num_rows:
+            raise InputError(f"{self.path}:1: the file has columns but no rows")
+        row = 0
+        try:
+            for batch in self._file.iter_batches(BATCH_ROWS, columns=self.selected):
+                yield batch.select(self.selected)
+                row += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())[:100]
+            raise InputError(f"{self.path}:{row + 1}: damaged Parquet data ({reason}); write it again") from None
+
+    @property
+    def bytes_read(self) -> int:
+        return int(self.path.stat().st_size * self._rows_read / max(1, self._file.metadata.num_rows))
 
 
 def _first_invalid(column: pa.Array) -> int:

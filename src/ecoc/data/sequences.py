@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from io import BytesIO
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from ecoc.arguments import StrPath, as_choice, as_count, as_flag, as_id, as_path
 from ecoc.data.schema import (
     ARRAYS,
     FILES,
@@ -32,9 +32,13 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.storage.atomic import file_sha256
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
     from ecoc.data.vocab import Item, ItemVocab
 
 _LARGEST_MANIFEST = 8 << 20
+_SPLITS = ("train", "validation", "test")
 _CHUNK = 1 << 21  # events looked at at a time
 
 
@@ -115,12 +119,11 @@ class Dataset:
 
     def item(self, item: str) -> "Item":
         """Everything known of an item, by its outside id."""
-        return self.vocab.item(item)
+        return self.vocab.item(as_id(item, "item"))
 
     def sequence(self, number: int) -> Sequence:
         """Sequence `number` with outside ids."""
-        if not 0 <= number < len(self):
-            raise InputError(f"sequences run from 0 to {len(self) - 1}; found {number}")
+        number = as_count(number, "number", most=len(self) - 1)
         events = slice(int(self.offsets[number]), int(self.offsets[number + 1]))
         user, name = self._sequence_ids[number]
         names = self.manifest.feedback.names
@@ -137,15 +140,52 @@ class Dataset:
 
     def user(self, user: str) -> list[Sequence]:
         """The sequences of a user, by outside id; users are sorted, so this looks at a handful of entries."""
-        ids = self._sequence_ids
+        user, ids = as_id(user, "user"), self._sequence_ids
         first = bisect_left(range(len(ids)), user.encode(), key=lambda k: ids[k][0].encode())
-        found = []
+        sequences = []
         while first < len(ids) and ids[first][0] == user:
-            found.append(self.sequence(first))
+            sequences.append(self.sequence(first))
             first += 1
-        if not found:
-            raise InputError(f"no user '{user}' among the {self.counts.users} users of {self.path}")
-        return found
+        if not sequences:
+            raise InputError(f"no user '{user:.60}' among the {self.counts.users} users of {self.path}")
+        return sequences
+
+    def to_table(self, split: str | None = None) -> "pa.Table":
+        """Events as an Arrow table, in order of sequence and time: of one split, or all with a column `split`.
+
+        Columns: user, sequence, item, feedback, reward, time (UTC timestamps; whole numbers where the log has only an
+        order) and, without `split`, the split train, validation or test.
+        """
+        import pyarrow as pa
+
+        if split is not None:
+            as_choice(split, "split", _SPLITS)
+        lengths = np.diff(self.offsets)
+        train = np.repeat(self.train_lengths, lengths) > np.arange(len(self.items)) - np.repeat(
+            self.offsets[:-1], lengths
+        )
+        codes = np.where(train, np.repeat(self.is_validation, lengths), 2).astype(np.int8)
+        chosen = np.flatnonzero(codes == _SPLITS.index(split)) if split is not None else np.arange(len(self.items))
+        owners = pa.array(np.repeat(np.arange(len(self)), lengths)[chosen])
+        unit = self.manifest.time_unit
+        times = pa.array(self.times[chosen])
+        columns = {
+            "user": self._sequence_ids.users.take(owners),
+            "sequence": self._sequence_ids.names.take(owners),
+            "item": pa.array(self.vocab.ids(self.items[chosen]), pa.string()),
+            "feedback": pa.array(self.manifest.feedback.names, pa.string()).take(pa.array(self.feedback[chosen])),
+            "reward": pa.array(self.rewards[chosen]),
+            "time": times if unit == "order" else times.cast(pa.timestamp(unit, "UTC")),
+        }
+        if split is None:
+            columns["split"] = pa.array(_SPLITS, pa.string()).take(pa.array(codes))
+        return pa.table(columns)
+
+    def to_frame(self, split: str | None = None) -> "pd.DataFrame":
+        """`to_table` as a pandas frame."""
+        from ecoc.result import as_pandas
+
+        return as_pandas(self.to_table(split))
 
     def statistics(self) -> dict[str, Any]:
         """The shape of the data: lengths, repeats, rewards, popularity, times."""
@@ -210,24 +250,24 @@ class _SequenceIds:
 
         try:
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-            self._users, self._names = table.column("user"), table.column("sequence")
+            self.users, self.names = table.column("user"), table.column("sequence")
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ArtifactError(f"{path}: not readable ({str(error)[:100]}); prepare again") from None
 
     def __len__(self) -> int:
-        return len(self._users)
+        return len(self.users)
 
     def user_numbers(self) -> NDArray[np.int64]:
-        codes: NDArray[np.int64] = self._users.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+        codes: NDArray[np.int64] = self.users.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
         return codes
 
     def __getitem__(self, number: int) -> tuple[str, str]:
-        return self._users[number].as_py(), self._names[number].as_py()
+        return self.users[number].as_py(), self.names[number].as_py()
 
 
-def open_data(path: str | PathLike[str], *, verify: bool = False) -> Dataset:
+def open_data(path: StrPath, *, verify: bool = False) -> Dataset:
     """Open a prepared dataset. Sizes and versions are always checked, every byte with `verify`."""
-    folder = Path(path)
+    folder, verify = as_path(path, "path"), as_flag(verify, "verify")
     manifest = _open_manifest(folder)
     if set(manifest.files) != FILES:
         raise ArtifactError(f"{folder / MANIFEST}: names other files than a prepared dataset has; prepare again")
@@ -284,10 +324,10 @@ def _open_array(path: Path, name: str, counts: Counts) -> NDArray[Any]:
     length = {"offsets": counts.sequences + 1, "train_lengths": counts.sequences, "is_validation": counts.sequences}
     header = array_header(name, length.get(name, counts.interactions))
     with path.open("rb") as stream:
-        found = stream.read(len(header))
+        written = stream.read(len(header))
     dtype = np.dtype(ARRAYS[name])
     shape = (length.get(name, counts.interactions),)
-    if found != header or path.stat().st_size != len(header) + shape[0] * dtype.itemsize:
+    if written != header or path.stat().st_size != len(header) + shape[0] * dtype.itemsize:
         raise ArtifactError(f"{path}: expected an array of {shape[0]} {dtype}, as the manifest says; prepare again")
     return np.memmap(path, dtype, "r", offset=len(header), shape=shape)
 

@@ -1,10 +1,8 @@
 """Choose how much a critic has a say, without touching the test split: roll-outs over the blend's weight."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Any
 
 from ecoc.data.loader import open_cases
 from ecoc.data.sequences import Dataset
@@ -73,14 +71,6 @@ def choose_weight(
     if save:
         save_choice(opened.run, result)
     return result
-
-
-def choose_w(
-    run: Model | str | PathLike[str], data: Dataset | str | PathLike[str] | None = None, **options: Any
-) -> WeightChoice:
-    """The old name of `choose_weight`."""
-    warnings.warn("choose_w is called choose_weight now", DeprecationWarning, stacklevel=2)
-    return choose_weight(run, data, **options)
 
 
 def save_choice(run: Run, choice: WeightChoice) -> None:

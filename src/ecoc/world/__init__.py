@@ -1,4 +1,9 @@
-"""The built-in marketplace with a known truth. The Gymnasium adapter is `ecoc.world.gym`."""
+"""The built-in marketplace with a known truth. The Gymnasium adapter is `ecoc.world.gym`.
+
+With gymnasium installed, importing this registers the environment `ecoc/Market-v0`.
+"""
+
+from importlib.util import find_spec
 
 from ecoc.world.log import LogBlock, item_ids, item_table, log_batches, log_blocks, user_ids
 from ecoc.world.market import FEEDBACK, REWARDS, Market, MarketConfig, State
@@ -26,3 +31,12 @@ __all__ = [
     "plan",
     "user_ids",
 ]
+
+if find_spec("gymnasium"):  # an extra
+    import gymnasium
+
+    gymnasium.register(
+        "ecoc/Market-v0",
+        entry_point="ecoc.world.gym:MarketEnv",
+        vector_entry_point="ecoc.world.gym:MarketVectorEnv",
+    )

@@ -1,6 +1,7 @@
 """The marketplace as a Gymnasium environment, `ecoc/Market-v0`: what a recommender sees, one session per episode.
 
-`import ecoc` is enough for `gymnasium.make` to find it; see `ecoc.gymnasium_entry`.
+`gymnasium.make("ecoc.world.gym:ecoc/Market-v0")` finds it, and `gymnasium.make("ecoc/Market-v0")` after
+`import ecoc.world`.
 """
 
 from typing import Any

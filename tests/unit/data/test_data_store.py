@@ -80,7 +80,7 @@ def test_what_went_in_comes_out_under_outside_ids(original: Path) -> None:
 
 @pytest.mark.parametrize("number", [-1, 20, 10**9])
 def test_a_sequence_that_is_not_there_is_an_input_error(original: Path, number: int) -> None:
-    with pytest.raises(InputError, match="sequences run from 0 to 19"):
+    with pytest.raises(InputError, match="number: expected a whole number, from 0 to 19; found"):
         ecoc.open_data(original).sequence(number)
 
 

@@ -1,12 +1,15 @@
 """What a Model may be asked: kinds of histories, ids and feedback, histories in words; anything else is refused."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from model_case import ITEMS, folder_of_runs, loaded, parts, some_histories
 
+import ecoc
 from ecoc.errors import InputError
 from ecoc.model import Event, Model
 
@@ -18,6 +21,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     return loaded(folder_of_runs(tmp_path_factory.getbasetemp()))
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> ecoc.Dataset:
+    return ecoc.open_data(folder_of_runs(tmp_path_factory.getbasetemp()) / "data")
+
+
 @pytest.fixture
 def sasrec(models: dict[str, Model]) -> Model:
     return models["sasrec"]
@@ -26,8 +34,62 @@ def sasrec(models: dict[str, Model]) -> Model:
 def test_histories_may_be_any_iterables(sasrec: Model) -> None:
     expected = sasrec.recommend([["i1", "i2"]]).items
     assert sasrec.recommend(iter([("i1", "i2", "zz")])).items == expected
-    assert sasrec.recommend([np.array(["i1", "i2"])]).items == expected  # type: ignore[list-item]
+    assert sasrec.recommend([np.array(["i1", "i2"])]).items == expected
+    assert sasrec.recommend(np.array([["i1", "i2"]])).items == expected
+    assert sasrec.recommend([pd.Series(["i1", "i2"], index=[7, 9])]).items == expected
+    assert sasrec.recommend(pd.Series([["i1", "i2"]])).items == expected
+    assert sasrec.recommend((item for item in pair) for pair in [("i1", "i2")]).items == expected
     assert sasrec.recommend([("i1", "i2")]).items == expected  # a tuple as a history is no pair
+
+
+def test_numbers_of_numpy_count_as_numbers(sasrec: Model) -> None:
+    assert sasrec.recommend([["i1"]], k=np.int64(3)).items == sasrec.recommend([["i1"]], k=3).items  # type: ignore[arg-type]
+    assert sasrec.similar(["i1"], k=np.int32(3)).items == sasrec.similar(["i1"], k=3).items  # type: ignore[arg-type]
+
+
+def test_the_old_name_of_ranked_by_warns(sasrec: Model) -> None:
+    with pytest.warns(DeprecationWarning, match=r"Model\.by is now Model\.ranked_by"):
+        assert sasrec.by("policy").recommend([["i1"]]).items == sasrec.recommend([["i1"]]).items
+
+
+def test_recommendations_are_a_frame(sasrec: Model) -> None:
+    lists = sasrec.recommend([["i1"], [], ["i2"]], k=3)
+    frame = lists.to_frame()
+    assert list(frame.columns) == ["history", "rank", "item", "score", "value"]
+    assert frame["history"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert frame["rank"].tolist() == [1, 2, 3] * 3
+    assert frame["item"].tolist() == [item for items in lists.items for item in items]
+    assert frame["score"].tolist() == [score for scores in lists.scores for score in scores]
+    assert frame["value"].isna().all()
+    assert len(lists) == 3
+    assert sasrec.recommend([]).to_frame().empty
+
+
+def test_users_are_answered_by_their_latest_sequence(sasrec: Model, data: ecoc.Dataset) -> None:
+    users = [sequence.user for sequence in data][:5]
+    by_user = sasrec.recommend_users(data, iter(users), k=4)
+    latest = [data.user(user)[-1] for user in users]
+    histories = [list(zip(sequence.items, sequence.feedback, strict=True)) for sequence in latest]
+    assert by_user.items == sasrec.recommend(histories, k=4).items
+    assert by_user.users == users
+    assert by_user.to_frame()["user"].tolist() == [user for user in users for _ in range(4)]
+    assert sasrec.recommend_users(data.path, users, k=4).items == by_user.items
+
+
+def test_what_a_user_saw_in_any_sequence_is_left_out(sasrec: Model, data: ecoc.Dataset, tmp_path: Path) -> None:
+    split = ecoc.prepare(
+        data.to_frame(), tmp_path / "data", user="user", item="item", time="time", session_gap="60s", threads=1
+    )
+    user = next(sequence.user for sequence in split if len(split.user(sequence.user)) > 2)
+    sequences = split.user(user)
+    seen = {item for sequence in sequences for item in sequence.items}
+    latest = max(sequences, key=lambda sequence: int(sequence.times[-1]))
+    assert seen > set(latest.items)
+    plain = sasrec.recommend_users(split, [user], k=len(ITEMS))
+    assert plain.items == sasrec.recommend([latest.items], k=len(ITEMS)).items
+    left = sasrec.recommend_users(split, [user], k=len(ITEMS), exclude_seen=True).items[0]
+    assert set(left) == set(ITEMS) - seen
+    assert sasrec.recommend_users(split, [user], k=2, only=["i1"]).items == [["i1"]]
 
 
 def test_numbers_stand_for_ids_of_the_same_text(sasrec: Model) -> None:
@@ -56,7 +118,7 @@ def test_methods_without_feedback_take_pairs_too(models: dict[str, Model]) -> No
 
 @pytest.mark.parametrize("given", ["bying", "Buy", "", "view ", 3, True, 1.5, ["buy"], {"buy": 1}])
 def test_unknown_feedback_is_an_input_error_with_a_hint(sasrec: Model, given: Any) -> None:
-    with pytest.raises(InputError, match=r"feedback .*; (did you mean '|there is: )"):
+    with pytest.raises(InputError, match=r"feedback: .*; (did you mean '|there is: )"):
         sasrec.recommend([["i1"], [("i3", given)]])
 
 

@@ -41,16 +41,21 @@ def test_a_session_ends_after_its_last_step_and_shows_what_was_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    "imports",
+    ("imports", "name"),
     [
-        "import ecoc, gymnasium",
-        "import gymnasium, ecoc",
-        "import gymnasium, ecoc.world.gym",
-        "import ecoc; import ecoc; import gymnasium.spaces; import gymnasium",
+        ("import gymnasium", "ecoc.world.gym:ecoc/Market-v0"),
+        ("import ecoc.world, gymnasium", "ecoc/Market-v0"),
+        ("import gymnasium, ecoc.world", "ecoc/Market-v0"),
+        ("import gymnasium, ecoc.world.gym", "ecoc/Market-v0"),
     ],
 )
-def test_the_environment_is_known_in_whatever_order_the_two_are_imported(imports: str) -> None:
-    script = f"{imports}; gymnasium.make('ecoc/Market-v0', world='world:small').reset(seed=0)"
+def test_the_environment_is_registered_as_gymnasium_documents(imports: str, name: str) -> None:
+    script = f"{imports}; gymnasium.make('{name}', world='world:small').reset(seed=0)"
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
+
+
+def test_importing_ecoc_leaves_the_import_system_alone() -> None:
+    script = "import sys; before = list(sys.meta_path); import ecoc; assert sys.meta_path == before"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
