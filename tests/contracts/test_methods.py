@@ -286,7 +286,7 @@ def test_only_a_policy_with_a_critic_has_a_choice_of_acting(
 ) -> None:
     path = folder / f"{name}-sasrec"
     model = load(path if path.exists() else train(data, path, name).path)
-    for choice in ({"rank_by": "blend"}, {"rank_by": "rerank"}, {"w": 1.0}, {"m": 5}):
+    for choice in ({"mode": "blend"}, {"mode": "rerank"}, {"w": 1.0}, {"m": 5}):
         with pytest.raises(InputError, match="critic"):
             model.ranked_by(**choice)
     with pytest.raises(InputError, match="critic"):
@@ -301,9 +301,9 @@ def control(fifty: Trained) -> Model:
 
 def test_ecoc_acts_by_policy_blend_and_rerank(control: Model) -> None:
     ways: list[dict[str, Any]] = [
-        {"rank_by": "policy"},
-        {"rank_by": "blend", "w": 30.0},
-        {"rank_by": "rerank", "m": 20},
+        {"mode": "policy"},
+        {"mode": "blend", "w": 30.0},
+        {"mode": "rerank", "m": 20},
     ]
     lists = [control.ranked_by(**way).recommend(HISTORIES).items for way in ways]
     assert all(a != b for a, b in zip(lists, [*lists[1:], lists[0]], strict=True)), "each in its own way"
@@ -311,7 +311,7 @@ def test_ecoc_acts_by_policy_blend_and_rerank(control: Model) -> None:
     assert [set(items) for items in control.ranked_by("rerank", m=5).recommend(HISTORIES, k=5).items] == best
     with pytest.raises(InputError, match="control head"):
         control.ranked_by("control")
-    with pytest.raises(InputError, match="expected policy, blend"):
+    with pytest.raises(InputError, match="mode: unknown value 'value'; there is: policy, blend"):
         control.ranked_by("value")  # type: ignore[arg-type]
 
 

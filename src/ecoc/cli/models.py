@@ -191,7 +191,8 @@ def recommend(  # noqa: PLR0913, PLR0917 - one parameter a flag
     from ecoc.reporting.text import recommendations_json, recommendations_text
 
     use_threads(threads)
-    opened = load(model).ranked_by(**_acting(rank_by, w, m))
+    mode: Any = rank_by  # checked by the model
+    opened = load(model).ranked_by(mode, w=w, m=m)
     if similar:
         found = opened.similar(similar, k)
     else:
