@@ -19,7 +19,7 @@ from ecoc.runs.folder import Run
 EXPLODING = {"lr": 1.0, "clip": 0.0, "warmup": 0, "schedule": "constant", "max_steps": 30, "log_every": 1}
 CASES: dict[str, tuple[dict[str, Any], str]] = {  # method -> settings and words of the warning that must come of them
     "ecoc": ({}, "Q is"),
-    "sdac_sr": ({}, "the critics promise"),
+    "sdac_sr": ({}, "the critics value"),
     "sa2c": ({"clip_low": 5.0}, "of the advantages lie outside 5..10"),
 }
 FINE = {"q/logged": 0.4, "q/explored": 0.3, "q/policy": 0.5, "support": 9.0, "states": 500.0, "distinct": 25.0}

@@ -40,12 +40,9 @@ SETTINGS: dict[str, Any] = {
     "n1": 2,
     "explorers": 0,
     "pool": 4,
-    "kappa": 0.0,
     "reg": "weighted",
-    "reg_weights": "grad",
     "dc_q": "least",
     "distil": 0.0,
-    "awr": 0.0,
     "control": 0.0,
     "decay_actor": True,
     "rank_by": "blend",
@@ -66,16 +63,16 @@ def make(encoder: str = "gru4rec", **settings: object) -> ECoC:
     torch.manual_seed(3)
     parts = BuildContext(DIMS, config, lambda **changes: kind(config.model_copy(update=changes), DIMS))
     method = ECoC(ECoC.Config.build(SETTINGS | settings), parts).double()
-    method.behind.copy.double()
+    method.target_policy.copy.double()
     with torch.no_grad():
         for name, weight in method.policy.critic.named_parameters():
             if name.startswith("encoder") and "feedback" in name:
                 weight[1:].normal_()
         for weight in method.policy.critic.h.parameters():
             weight.normal_()  # critics that agree would show little
-        for mine, weight in zip(method.policy.parameters(), method.behind.copy.parameters(), strict=True):
+        for mine, weight in zip(method.policy.parameters(), method.target_policy.copy.parameters(), strict=True):
             weight.copy_(mine + 0.4 * torch.randn_like(weight))
-        for policy in (method.policy, method.behind.copy):
+        for policy in (method.policy, method.target_policy.copy):
             for table in (
                 policy.table,
                 policy.critic.items if isinstance(policy.critic, TowerCritic) else policy.table,
@@ -116,10 +113,8 @@ class Eyes:
     def q(self, place: Place, item: int) -> list[float]:
         return [float(self.worth[place]) + advantage for advantage in self.advantages(place, item)]
 
-    def logits(self, place: Place, columns: list[int], kappa: float = 0.0) -> list[float]:
+    def logits(self, place: Place, columns: list[int]) -> list[float]:
         mu = self.mu[place]
-        if kappa:
-            return [kappa * float(np.dot(unit(mu), unit(self.items[i]))) for i in columns]
         return [float(np.dot(mu, self.items[i])) for i in columns]
 
 
@@ -169,17 +164,17 @@ def softmax(values: list[float]) -> list[float]:
     return [mass / sum(masses) for mass in masses]
 
 
-def slow_bc(eyes: Eyes, batch: Batch, weight: dict[Place, float] | None = None) -> float:
+def slow_bc(eyes: Eyes, batch: Batch) -> float:
     losses = []
     for place in PLACES:
         share = softmax(eyes.logits(place, CATALOGUE))[int(batch.target[place]) - 1]
-        losses.append(-math.log(share) * (weight[place] if weight else 1.0))
+        losses.append(-math.log(share))
     return float(np.mean(losses))
 
 
 def slow_ahead(lagged: Eyes, guide: Eyes, place: Place, config: Any, *, j: int | None = None) -> float:
     """E_{i' ~ pi} [min_j Q_j(s', i') - entropy ln pi(i')]; of critic j alone if it is given."""
-    logits = guide.logits(place, CATALOGUE, config.kappa)
+    logits = guide.logits(place, CATALOGUE)
     if config.xi == "topk":
         least = sorted(logits, reverse=True)[config.n1 - 1]
         logits = [logit if logit >= least else -math.inf for logit in logits]
@@ -232,8 +227,8 @@ def slow_reg(eyes: Eyes, logs: dict[Place, list[float]], batch: Batch, form: str
     return total
 
 
-def policy_logs(eyes: Eyes, kappa: float = 0.0) -> dict[Place, list[float]]:
-    return {place: eyes.logits(place, CATALOGUE, kappa) for place in PLACES}
+def policy_logs(eyes: Eyes) -> dict[Place, list[float]]:
+    return {place: eyes.logits(place, CATALOGUE) for place in PLACES}
 
 
 def gradient(weight: Tensor) -> Floats:

@@ -16,7 +16,7 @@ from ecoc.losses.conservatism import Form, conservatism_loss
 Floats = NDArray[np.float64]
 Slow = tuple[float, Floats, Floats, Floats]  # loss and its gradients by states, actions and the logged values
 CHUNK = 256
-FORMS: list[tuple[Form, bool]] = [("weighted", False), ("weighted", True), ("logsumexp", False), ("bpr", False)]
+FORMS: list[Form] = ["weighted", "logsumexp", "bpr"]
 LOGS = ["none", "finite", "masked", "counts"]
 
 
@@ -37,9 +37,7 @@ def log_weight_of(kind: str, rows: int, columns: int) -> Tensor | None:
     return counts.log()
 
 
-def slow_row(
-    q: list[float], own: float, log_weight: list[float], form: Form, detach: bool
-) -> tuple[float, list[float]]:
+def slow_row(q: list[float], own: float, log_weight: list[float], form: Form) -> tuple[float, list[float]]:
     """Loss of one state and critic, and its slope by each q_k; the slope by own is not among them."""
     heights = [value + log for value, log in zip(q, log_weight, strict=True)]
     highest = max(heights)
@@ -47,7 +45,7 @@ def slow_row(
     w = [math.exp(height - highest) / mass for height in heights]
     if form == "weighted":
         mean = sum(weight * value for weight, value in zip(w, q, strict=True) if weight)
-        slopes = [weight if detach else weight * (1 + value - mean) for weight, value in zip(w, q, strict=True)]
+        slopes = [weight * (1 + value - mean) for weight, value in zip(w, q, strict=True)]
         return mean - own, slopes
     counts = [math.exp(log) for log in log_weight]
     if form == "logsumexp":  # ln (sum_k c_k e^q_k / sum_k c_k)
@@ -57,7 +55,7 @@ def slow_row(
     return total, [s * (1 + math.tanh((v - own) / 2)) / 2 for s, v in zip(share, q, strict=True)]
 
 
-def slow(states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None, form: Form, detach: bool) -> Slow:
+def slow(states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None, form: Form) -> Slow:
     """sum_j mean_n of what `slow_row` says; one state or action vector for all critics, or one each."""
     s, a, logged = states.numpy(), actions.numpy(), own.numpy()
     critics, count = logged.shape
@@ -67,7 +65,7 @@ def slow(states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None
         for n in range(count):
             q = [float(np.dot(s[mine, n], action)) for action in a[its]]
             logs = [0.0] * len(q) if log_weight is None else log_weight[n].tolist()
-            loss, slopes = slow_row(q, float(logged[j, n]), logs, form, detach)
+            loss, slopes = slow_row(q, float(logged[j, n]), logs, form)
             total += loss / count
             for k, slope in enumerate(slopes):
                 by_state[mine, n] += slope * a[its, k] / count
@@ -77,13 +75,13 @@ def slow(states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None
 
 
 def assert_same(
-    states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None, form: Form, detach: bool, expected: Slow
+    states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None, form: Form, expected: Slow
 ) -> None:
     """Value and gradients, that a factor after the loss reaches them, and that nothing given was changed."""
     given_ = [states, actions, own]
     leaves = [values.clone().requires_grad_() for values in given_]
     logs = None if log_weight is None else log_weight.clone()
-    found = conservatism_loss(leaves[0], leaves[1], leaves[2], logs, form=form, detach=detach)
+    found = conservatism_loss(leaves[0], leaves[1], leaves[2], logs, form=form)
     assert found.shape == ()
     assert found.dtype == states.dtype
     assert found.item() == pytest.approx(expected[0], rel=1e-9, abs=1e-12)
@@ -95,64 +93,64 @@ def assert_same(
     assert log_weight is None or (logs is not None and torch.equal(logs, log_weight))
 
 
-@pytest.mark.parametrize(("form", "detach"), FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", LOGS)
 @pytest.mark.parametrize("vectors", [(1, 2), (2, 1), (2, 2)])
-def test_value_and_gradients_are_the_formula(form: Form, detach: bool, kind: str, vectors: tuple[int, int]) -> None:
+def test_value_and_gradients_are_the_formula(form: Form, kind: str, vectors: tuple[int, int]) -> None:
     branches, heads = vectors
     states, actions = normal(branches, 5, 3), normal(heads, 6, 3, seed=1)
     own, logs = normal(2, 5, seed=2), log_weight_of(kind, 5, 6)
-    expected = slow(states, actions, own, logs, form, detach)
-    assert_same(states, actions, own, logs, form, detach, expected)
+    expected = slow(states, actions, own, logs, form)
+    assert_same(states, actions, own, logs, form, expected)
 
 
-@pytest.mark.parametrize(("form", "detach"), FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("kind", "count"), [("none", CHUNK), ("finite", CHUNK + 1), ("masked", 2 * CHUNK + 77)])
-def test_many_states_go_in_chunks_as_one_by_one(form: Form, detach: bool, kind: str, count: int) -> None:
+def test_many_states_go_in_chunks_as_one_by_one(form: Form, kind: str, count: int) -> None:
     states, actions = normal(2, count, 2), normal(1, 3, 2, seed=1)
     own, logs = normal(2, count, seed=2), log_weight_of(kind, count, 3)
-    assert_same(states, actions, own, logs, form, detach, slow(states, actions, own, logs, form, detach))
+    assert_same(states, actions, own, logs, form, slow(states, actions, own, logs, form))
 
 
-@pytest.mark.parametrize(("form", "detach"), FORMS)
-def test_one_critic_alone_is_half_of_two_alike(form: Form, detach: bool) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_one_critic_alone_is_half_of_two_alike(form: Form) -> None:
     states, actions, own, logs = normal(1, 4, 3), normal(1, 5, 3, seed=1), normal(1, 4, seed=2), normal(4, 5, seed=3)
-    one = conservatism_loss(states, actions, own, logs, form=form, detach=detach)
-    two = conservatism_loss(states, actions, own.expand(2, 4), logs, form=form, detach=detach)
+    one = conservatism_loss(states, actions, own, logs, form=form)
+    two = conservatism_loss(states, actions, own.expand(2, 4), logs, form=form)
     assert two.item() == pytest.approx(2 * one.item(), rel=1e-12)
-    assert one.item() == pytest.approx(slow(states, actions, own, logs, form, detach)[0], rel=1e-9)
+    assert one.item() == pytest.approx(slow(states, actions, own, logs, form)[0], rel=1e-9)
 
 
-@pytest.mark.parametrize(("form", "detach"), FORMS[:3])
+@pytest.mark.parametrize("form", FORMS[:2])
 @pytest.mark.parametrize("is_masked", [False, True])
-def test_one_explored_action_is_the_difference_of_two_values(form: Form, detach: bool, is_masked: bool) -> None:
+def test_one_explored_action_is_the_difference_of_two_values(form: Form, is_masked: bool) -> None:
     states, actions, own = normal(1, 4, 3), normal(2, 1, 3, seed=1), normal(2, 4, seed=2)
     logs = None
     if is_masked:  # one of four explored
         actions = torch.cat([normal(2, 3, 3, seed=4), actions], 1)
         logs = torch.tensor([-torch.inf, -torch.inf, -torch.inf, 0.7]).double().expand(4, 4)
-    found = conservatism_loss(states, actions, own, logs, form=form, detach=detach).item()
+    found = conservatism_loss(states, actions, own, logs, form=form).item()
     expected = sum((float(states[0, n] @ actions[j, -1]) - float(own[j, n])) / 4 for j in range(2) for n in range(4))
     assert found == pytest.approx(expected, rel=1e-12)
 
 
-def test_what_lies_far_below_the_mean_is_pushed_up_only_with_the_weights_gradient() -> None:
+def test_what_lies_far_below_the_mean_is_pushed_up_by_the_weights_gradient() -> None:
     """Minimising moves q_k by -w_k (1 + q_k - w.q): up if q_k is more than 1 below w.q."""
     q = torch.tensor([[0.0, 0.5, 3.0]]).double()
     states, own = torch.ones(1, 1, 1).double(), torch.zeros(1, 1).double()
     mean = float((q.softmax(1) * q).sum())
     assert mean - 0.5 > 1
-    for detach, sign in ((False, -1.0), (True, 1.0)):
+    for form, sign in (("weighted", -1.0), ("logsumexp", 1.0)):
         actions = q.T[None].clone().requires_grad_()
-        conservatism_loss(states, actions, own, None, form="weighted", detach=detach).backward()  # type: ignore[no-untyped-call]
+        conservatism_loss(states, actions, own, None, form=form).backward()  # type: ignore[no-untyped-call, arg-type]
         assert actions.grad is not None
         assert actions.grad.sign().flatten().tolist() == [sign, sign, 1.0]
         assert float(actions.grad.sum()) == pytest.approx(1.0)  # the weights sum to 1, and so do the slopes
 
 
-@pytest.mark.parametrize(("form", "detach"), FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", LOGS)
-def test_the_value_of_the_state_cancels(form: Form, detach: bool, kind: str) -> None:
+def test_the_value_of_the_state_cancels(form: Form, kind: str) -> None:
     """Q + V on both sides, V a coordinate of the state that every action meets with 1, changes nothing."""
     states, actions = normal(2, 5, 3), normal(1, 4, 3, seed=1)
     own, logs = normal(2, 5, seed=2), log_weight_of(kind, 5, 4)
@@ -161,7 +159,7 @@ def test_the_value_of_the_state_cancels(form: Form, detach: bool, kind: str) -> 
     found = []
     for vectors, logged in (((states, actions), own), (raised, own + worth)):
         leaf = vectors[0].clone().requires_grad_()
-        loss = conservatism_loss(leaf, vectors[1], logged, logs, form=form, detach=detach)
+        loss = conservatism_loss(leaf, vectors[1], logged, logs, form=form)
         loss.backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
         found.append((loss.item(), leaf.grad[..., :3].numpy()))
@@ -169,11 +167,11 @@ def test_the_value_of_the_state_cancels(form: Form, detach: bool, kind: str) -> 
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("form", "detach"), FORMS)
-def test_a_constant_added_to_the_log_weights_changes_nothing(form: Form, detach: bool) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_constant_added_to_the_log_weights_changes_nothing(form: Form) -> None:
     states, actions, own, logs = normal(1, 4, 3), normal(2, 5, 3, seed=1), normal(2, 4, seed=2), normal(4, 5, seed=3)
-    plain = conservatism_loss(states, actions, own, logs, form=form, detach=detach).item()
-    moved = conservatism_loss(states, actions, own, logs + normal(4, 1, seed=4, scale=9), form=form, detach=detach)
+    plain = conservatism_loss(states, actions, own, logs, form=form).item()
+    moved = conservatism_loss(states, actions, own, logs + normal(4, 1, seed=4, scale=9), form=form)
     assert moved.item() == pytest.approx(plain, rel=1e-9)
 
 
@@ -181,17 +179,16 @@ def test_a_mean_of_exponentials_is_what_sampling_estimates() -> None:
     """Counts of draws and a mask of them are means over what was drawn: repeated columns, or those columns alone."""
     states, actions, own = normal(1, 1, 3), normal(2, 3, 3, seed=1), normal(2, 1, seed=2)
     counts = torch.tensor([[2.0, 0.0, 3.0]]).double()
-    for form, detach in FORMS:
+    for form in FORMS:
         repeated = actions[:, [0, 0, 2, 2, 2]]
-        by_count = conservatism_loss(states, actions, own, counts.log(), form=form, detach=detach)
-        one_by_one = conservatism_loss(states, repeated, own, None, form=form, detach=detach)
+        by_count = conservatism_loss(states, actions, own, counts.log(), form=form)
+        one_by_one = conservatism_loss(states, repeated, own, None, form=form)
         assert by_count.item() == pytest.approx(one_by_one.item(), rel=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(get_args(Form)),
-    st.booleans(),
     st.sampled_from(LOGS),
     st.integers(1, 4),
     st.integers(1, 5),
@@ -199,12 +196,12 @@ def test_a_mean_of_exponentials_is_what_sampling_estimates() -> None:
     st.integers(0, 99),
 )
 def test_values_of_any_size_stay_finite(
-    form: Form, detach: bool, kind: str, rows: int, columns: int, scale: float, seed: int
+    form: Form, kind: str, rows: int, columns: int, scale: float, seed: int
 ) -> None:
     states, actions = normal(1, rows, 2, seed=seed).float(), normal(2, columns, 2, seed=seed + 1, scale=scale).float()
     own, logs = normal(2, rows, seed=seed + 2, scale=scale).float(), log_weight_of(kind, rows, columns)
     leaves = [values.requires_grad_() for values in (states, actions, own)]
-    loss = conservatism_loss(states, actions, own, None if logs is None else logs.float(), form=form, detach=detach)
+    loss = conservatism_loss(states, actions, own, None if logs is None else logs.float(), form=form)
     loss.backward()  # type: ignore[no-untyped-call]
     assert loss.dtype == torch.float32
     assert loss.isfinite()

@@ -41,7 +41,7 @@ def lagged_eyes(method: ECoC, batch: Batch) -> tuple[Eyes, Eyes]:
     """The lagged critic at s', and the actor that explores there."""
     config, online = method.config, look(method.policy, batch.history)
     mu = torch.from_numpy(online.mu) if config.next_from == "online" and config.critic == "tower" else None
-    lagged = look(method.behind.copy, batch.history, mu, clip=config.clip)
+    lagged = look(method.target_policy.copy, batch.history, mu, clip=config.clip)
     return lagged, lagged if config.next_from == "target" else online
 
 
@@ -52,7 +52,7 @@ def aims_of(method: ECoC, batch: Batch) -> dict[Place, float]:
 def found_aims(method: ECoC, batch: Batch) -> list[float]:
     with torch.no_grad():
         mu = method.policy.states(batch.history)
-        return method._aim(batch, mu, method._scene(batch, mu, method.policy.item_vectors())).tolist()
+        return method.td_target(method.step_tensors(batch, mu, method.policy.item_vectors())).tolist()
 
 
 CASES: list[dict[str, Any]] = [
@@ -69,11 +69,9 @@ CASES: list[dict[str, Any]] = [
     {"next_from": "online"},
     {"next_from": "online", "critic": "separate"},
     {"entropy": 0.3},
-    {"kappa": 4.0, "critic": "shared"},
-    {"kappa": 4.0, "next_from": "online", "entropy": 0.1},
+    {"next_from": "online", "entropy": 0.1},
     {"reg": "logsumexp", "gamma": 1.0},
     {"reg": "bpr", "critic": "separate", "gamma": 0.0},
-    {"reg_weights": "detach"},
 ]
 
 
@@ -84,7 +82,7 @@ def test_every_part_is_the_formula(case: dict[str, Any]) -> None:
     loss = method.loss(batch)
     assert list(loss.parts) == ["bc", "reg", "td"]
     assert loss.parts["bc"].item() == pytest.approx(1.3 * slow_bc(eyes, batch), rel=1e-9)
-    reg = slow_reg(eyes, policy_logs(eyes, config.kappa), batch, config.reg)
+    reg = slow_reg(eyes, policy_logs(eyes), batch, config.reg)
     assert loss.parts["reg"].item() == pytest.approx(0.7 * reg, rel=1e-9)
     assert loss.parts["td"].item() == pytest.approx(slow_td(eyes, aims_of(method, batch), batch), rel=1e-9)
     assert loss.total.item() == pytest.approx(sum(part.item() for part in loss.parts.values()), rel=1e-12)
@@ -186,10 +184,9 @@ def test_the_nearest_are_explored_and_valued_alone(entropy: float) -> None:
     assert loss.parts["td"].item() == pytest.approx(slow_td(eyes, aims_of(method, batch), batch), rel=1e-9)
 
 
-@pytest.mark.parametrize("kappa", [0.0, 5.0])
-def test_xi_is_asked_with_the_online_actors_logits(monkeypatch: pytest.MonkeyPatch, kappa: float) -> None:
+def test_xi_is_asked_with_the_online_actors_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it answers weighs L_REG; the value of s' is still expected over all items."""
-    method, batch = make(xi="gumbel", n1=3, kappa=kappa), batch_of()
+    method, batch = make(xi="gumbel", n1=3), batch_of()
     eyes, answer = look(method.policy, batch.history), torch.tensor([0.0, -math.inf, 0.0, 0.0, -math.inf]).double()
     asked: list[tuple[Tensor, str, int]] = []
 
@@ -202,7 +199,7 @@ def test_xi_is_asked_with_the_online_actors_logits(monkeypatch: pytest.MonkeyPat
     loss = method.loss(batch)
     assert [(xi, n1) for _, xi, n1 in asked] == [("gumbel", 3)]
     for row, place in zip(asked[0][0].tolist(), PLACES, strict=True):
-        assert row == pytest.approx(eyes.logits(place, CATALOGUE, kappa), rel=1e-9)
+        assert row == pytest.approx(eyes.logits(place, CATALOGUE), rel=1e-9)
     logs = dict.fromkeys(PLACES, answer.tolist())
     assert loss.parts["reg"].item() == pytest.approx(0.7 * slow_reg(eyes, logs, batch), rel=1e-9)
     assert loss.parts["td"].item() == pytest.approx(slow_td(eyes, aims_of(method, batch), batch), rel=1e-9)
@@ -234,7 +231,7 @@ def test_a_pool_stands_for_the_catalogue(monkeypatch: pytest.MonkeyPatch, critic
         mu = np.concatenate([seen.mu, np.ones_like(seen.mu[..., :1])], -1)
         return Eyes(mu, seen.nu, seen.worth, np.concatenate([seen.items, extra[:, None]], 1), seen.h)
 
-    lagged = shifted(look(method.behind.copy, batch.history))
+    lagged = shifted(look(method.target_policy.copy, batch.history))
     reg = slow_reg(eyes, policy_logs(shifted(eyes)), batch)
     assert loss.parts["reg"].item() == pytest.approx(0.7 * reg, rel=1e-8)
     aims = slow_aims(lagged, lagged, batch, method.config)

@@ -16,7 +16,6 @@ from slow_ecoc import (
     gradient,
     look,
     make,
-    slow_bc,
     slow_h,
     softmax,
     unit,
@@ -110,7 +109,7 @@ def test_directional_control_turns_the_whole_actor_through_its_states() -> None:
 @pytest.mark.parametrize("critic", ["shared", "separate"])
 def test_the_critic_does_not_move_items_through_actions(critic: str, xi: str) -> None:
     """Check 6: with mu given, nothing of L_TD and L_REG reaches the item table."""
-    method, batch = make(critic=critic, xi=xi, trace=0.5, kappa=2.0), batch_of()
+    method, batch = make(critic=critic, xi=xi, trace=0.5), batch_of()
     with_leaf(method, batch)
     parts = method.loss(batch).parts
     backward(parts["td"], parts["reg"])
@@ -190,52 +189,6 @@ def test_the_critics_own_items_learn_from_histories_and_actions(monkeypatch: pyt
 
 def mean_advantage(eyes: Eyes, place: Place, item: int) -> float:
     return float(np.mean(eyes.advantages(place, item)))
-
-
-def slow_merits(eyes: Eyes, batch: Batch, temperature: float) -> dict[Place, float]:
-    """min(20, exp((Q(s, i) - E_{pi} Q(s, .)) / (awr std)))."""
-    gains = []
-    for place in PLACES:
-        shares = softmax(eyes.logits(place, CATALOGUE))
-        near = sum(p * mean_advantage(eyes, place, i) for p, i in zip(shares, CATALOGUE, strict=True))
-        gains.append(mean_advantage(eyes, place, int(batch.target[place])) - near)
-    spread = float(np.std(gains, ddof=0))
-    merits = [math.exp(min(gain / (temperature * spread), 700.0)) for gain in gains]
-    return {place: min(merit, 20.0) for place, merit in zip(PLACES, merits, strict=True)}
-
-
-@pytest.mark.parametrize("temperature", [1.5, 0.2])
-@pytest.mark.parametrize("critic", ["tower", "shared", "separate"])
-def test_better_logged_items_count_more(critic: str, temperature: float) -> None:
-    method, batch = make(critic=critic, awr=temperature, explorers=3), batch_of()
-    eyes = look(method.policy, batch.history)
-    merits = slow_merits(eyes, batch, temperature)
-    assert (max(merits.values()) == 20.0) == (temperature < 1)
-    loss = method.loss(batch)
-    assert loss.parts["bc"].item() == pytest.approx(1.3 * slow_bc(eyes, batch, merits), rel=1e-9)
-    backward(loss.parts["bc"])
-    assert untouched(method, "critic.")
-    assert not untouched(method, "encoder.")
-
-
-def test_better_logged_items_count_more_where_the_encoder_has_a_task_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    method, batch = make(awr=1.0), batch_of()
-    eyes = look(method.policy, batch.history)
-    task = PredictionTask(torch.randn(2, 3).double(), torch.tensor([3, 1]))
-    monkeypatch.setattr(method.policy, "prediction_task", lambda batch, items: task)
-    bc = method.loss(batch).parts["bc"]
-    assert bc.item() == pytest.approx(1.3 * slow_bc(eyes, batch, slow_merits(eyes, batch, 1.0)), rel=1e-9)
-    backward(bc)
-    assert not untouched(method, "encoder.")
-
-
-@pytest.mark.filterwarnings("ignore:std")
-def test_one_logged_item_alone_is_weighed_too() -> None:
-    method, one = make(awr=1.0), torch.ones(1, 1).double()
-    loss = method.loss(Batch(History(torch.tensor([[1]])), torch.tensor([[2]]), one, one))
-    assert loss.total.isfinite()
 
 
 @pytest.mark.parametrize("xi", ["all", "topk"])

@@ -94,7 +94,7 @@ def test_the_behaviour_tower_is_the_supervised_model_to_the_last_bit(
     assert not torch.equal(online["table"], lagged["table"])
 
 
-@pytest.mark.parametrize("change", [{"critic": "shared"}, {"distil": 1.0}, {"beta": 0.5}, {"awr": 1.0}])
+@pytest.mark.parametrize("change", [{"critic": "shared"}, {"distil": 1.0}, {"beta": 0.5}])
 def test_other_settings_make_another_actor(data: Path, tmp_path: Path, change: dict[str, Any]) -> None:
     """Or the test above would show nothing."""
     one = trained(data, tmp_path / "ecoc", "ecoc", "gru4rec", ECOC | change, max_steps=2)
@@ -110,7 +110,7 @@ SPARSE = {"loss": "sampled", "xi": "pool"}
     [
         {},
         {"critic": "shared", "dc": 1.0},
-        {"critic": "separate", "awr": 1.0},
+        {"critic": "separate"},
         {"control": 1.0},
         {"distil": 1.0},
     ],

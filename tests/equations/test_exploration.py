@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
+from ecoc.losses.sampling import effective_support
 from ecoc.methods.ecoc import exploration
-from ecoc.methods.ecoc.exploration import Xi, effective_support, log_weights, sample_columns, sample_gumbel, sample_one
+from ecoc.methods.ecoc.exploration import Xi, log_weights, sample_columns, sample_gumbel, sample_one
 
 LOGITS = torch.tensor([1.5, -1.0, 0.0, 2.0, 0.5, -0.5])
 LIKELY = 1e-3  # a right sampler is below it once in a thousand seeds; the seeds are fixed

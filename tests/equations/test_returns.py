@@ -65,21 +65,21 @@ def slow_returns(
 def test_transitions_are_the_positions_with_a_target(seed: int) -> None:
     batch = random_batch(seed)
     states = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(seed))
-    for moves, places in (
+    for transitions, places in (
         (Transitions.of(batch), slow_places(batch)),
         (Transitions.of(batch).whole(), [place for place in slow_places(batch) if slow_is_whole(batch, place)]),
     ):
-        assert moves.length == 6
-        assert moves.place.tolist() == [b * 6 + t for b, t in places]
-        assert moves.item.tolist() == [int(batch.target[place]) for place in places]
-        assert moves.reward.tolist() == [float(batch.reward[place]) for place in places]
-        assert moves.done.tolist() == [float(batch.done[place]) for place in places]
-        assert moves.is_whole.tolist() == [slow_is_whole(batch, place) for place in places]
-        current, ahead = moves.current(states), moves.next(states)
+        assert transitions.length == 6
+        assert transitions.position.tolist() == [b * 6 + t for b, t in places]
+        assert transitions.item.tolist() == [int(batch.target[place]) for place in places]
+        assert transitions.reward.tolist() == [float(batch.reward[place]) for place in places]
+        assert transitions.done.tolist() == [float(batch.done[place]) for place in places]
+        assert transitions.is_whole.tolist() == [slow_is_whole(batch, place) for place in places]
+        current, ahead = transitions.current(states), transitions.next(states)
         assert current.shape == ahead.shape == (len(places), 3)
         for n, (b, t) in enumerate(places):
             assert torch.equal(current[n], states[b, t])
-            if moves.is_whole[n] and not moves.done[n]:
+            if transitions.is_whole[n] and not transitions.done[n]:
                 assert torch.equal(ahead[n], states[b, t + 1])
 
 
@@ -109,29 +109,29 @@ def test_the_last_cell_of_a_batch_has_a_next_row_to_read() -> None:
     batch = Batch(
         History(torch.tensor([[1, 2]])), torch.tensor([[2, 3]]), torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 1.0]])
     )
-    moves = Transitions.of(batch)
+    transitions = Transitions.of(batch)
     states = torch.randn(1, 2, 4)
-    assert moves.is_whole.all()
-    assert torch.equal(moves.next(states)[0], states[0, 1])
-    assert moves.next(states).shape == (2, 4)
+    assert transitions.is_whole.all()
+    assert torch.equal(transitions.next(states)[0], states[0, 1])
+    assert transitions.next(states).shape == (2, 4)
 
 
 def test_a_batch_without_a_known_outcome_has_no_whole_transition() -> None:
     batch = Batch(History(torch.tensor([[1, 0]])), torch.tensor([[2, 0]]), torch.zeros(1, 2), torch.zeros(1, 2))
-    moves = Transitions.of(batch)
-    assert moves.is_whole.tolist() == [False]
-    assert len(moves.whole().place) == 0
-    assert moves.whole().next(torch.randn(1, 2, 3)).shape == (0, 3)
-    assert lambda_returns(moves.whole(), torch.zeros(0), torch.zeros(0), 0.9, 0.8).shape == (0,)
+    transitions = Transitions.of(batch)
+    assert transitions.is_whole.tolist() == [False]
+    assert len(transitions.whole().position) == 0
+    assert transitions.whole().next(torch.randn(1, 2, 3)).shape == (0, 3)
+    assert lambda_returns(transitions.whole(), torch.zeros(0), torch.zeros(0), 0.9, 0.8).shape == (0,)
 
 
 def compare(batch: Batch, gamma: float, trace: float, seed: int = 0) -> Floats:
-    moves = Transitions.of(batch).whole()
+    transitions = Transitions.of(batch).whole()
     places = [place for place in slow_places(batch) if slow_is_whole(batch, place)]
     draw = np.random.default_rng(seed)
     ahead, own = draw.normal(size=len(places)), draw.normal(size=len(places))
     expected = slow_returns(places, batch.reward, batch.done, ahead, own, gamma, trace)
-    found = lambda_returns(moves, torch.from_numpy(ahead), torch.from_numpy(own), gamma, trace)
+    found = lambda_returns(transitions, torch.from_numpy(ahead), torch.from_numpy(own), gamma, trace)
     assert found.dtype == torch.float64
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-12)
     return expected
@@ -169,12 +169,12 @@ def line(target: list[int], done: list[float], reward: list[float]) -> Transitio
 
 
 def test_a_run_by_hand() -> None:
-    moves = line([1, 2, 3, 0], [0, 0, 0, 0], [1.0, 10.0, 100.0, 0.0])
+    transitions = line([1, 2, 3, 0], [0, 0, 0, 0], [1.0, 10.0, 100.0, 0.0])
     ahead, own = torch.tensor([2.0, 3.0, 4.0]).double(), torch.tensor([9.0, 5.0, 6.0]).double()
     third = 100 + 0.5 * 4
     second = 10 + 0.5 * 3 + 0.5 * 0.2 * (third - 6)
     first = 1 + 0.5 * 2 + 0.5 * 0.2 * (second - 5)
-    assert lambda_returns(moves, ahead, own, 0.5, 0.2).tolist() == pytest.approx([first, second, third])
+    assert lambda_returns(transitions, ahead, own, 0.5, 0.2).tolist() == pytest.approx([first, second, third])
 
 
 def test_an_end_within_the_window_stops_the_trace() -> None:
@@ -213,26 +213,26 @@ def test_where_everything_ends_y_is_the_reward(trace: float) -> None:
     """docs/equations.md §10, property 8."""
     batch = random_batch(3, gaps=0.0)
     batch = Batch(batch.history, batch.target, batch.reward, (batch.target != PAD).double())
-    moves = Transitions.of(batch)
-    assert moves.is_whole.all()
-    wild = torch.full((len(moves.place),), 1e6).double()
-    assert torch.equal(lambda_returns(moves, wild, -wild, 1.0, trace), moves.reward)
+    transitions = Transitions.of(batch)
+    assert transitions.is_whole.all()
+    wild = torch.full((len(transitions.position),), 1e6).double()
+    assert torch.equal(lambda_returns(transitions, wild, -wild, 1.0, trace), transitions.reward)
 
 
 def test_a_full_trace_to_the_end_is_the_discounted_sum_of_rewards() -> None:
     """With trace 1 what is believed on the way cancels, if the value of s' is the value of the item taken there."""
-    moves = line([1, 2, 3, 4], [0, 0, 0, 1], [1.0, -2.0, 0.5, 4.0])
+    transitions = line([1, 2, 3, 4], [0, 0, 0, 1], [1.0, -2.0, 0.5, 4.0])
     own = torch.tensor([3.0, -1.0, 2.0, 8.0]).double()
     ahead = torch.cat([own[1:], own[:1]])
     expected, later = [0.0] * 4, 0.0
     for k in (3, 2, 1, 0):
-        later = float(moves.reward[k]) + 0.9 * later
+        later = float(transitions.reward[k]) + 0.9 * later
         expected[k] = later
-    assert lambda_returns(moves, ahead, own, 0.9, 1.0).tolist() == pytest.approx(expected)
+    assert lambda_returns(transitions, ahead, own, 0.9, 1.0).tolist() == pytest.approx(expected)
 
 
 def test_no_discount_and_no_trace_look_at_the_reward_or_one_step() -> None:
-    moves = line([1, 2, 0], [0, 0, 0], [1.0, 2.0, 0.0])
+    transitions = line([1, 2, 0], [0, 0, 0], [1.0, 2.0, 0.0])
     ahead, own = torch.tensor([5.0, 6.0]).double(), torch.tensor([7.0, 8.0]).double()
-    assert lambda_returns(moves, ahead, own, 0.0, 1.0).tolist() == [1.0, 2.0]
-    assert lambda_returns(moves, ahead, own, 0.5, 0.0).tolist() == [3.5, 5.0]
+    assert lambda_returns(transitions, ahead, own, 0.0, 1.0).tolist() == [1.0, 2.0]
+    assert lambda_returns(transitions, ahead, own, 0.5, 0.0).tolist() == [3.5, 5.0]

@@ -15,9 +15,10 @@ from torch import Tensor
 from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import ENCODERS
 from ecoc.errors import InputError
+from ecoc.losses.sampling import sample_negatives
 from ecoc.methods import BuildContext, Phase
 from ecoc.methods import sa2c as module
-from ecoc.methods.sa2c import SA2C, sample_negatives
+from ecoc.methods.sa2c import SA2C
 from ecoc.policies.base import DensePolicy, Head
 
 Floats = NDArray[np.float64]

@@ -181,7 +181,7 @@ def test_the_coin_is_fair_and_the_generators() -> None:
         torch.manual_seed(seed)
         expected = bool(torch.randint(2, ()))
         torch.manual_seed(seed)
-        main = method._sample_step(batch).main
+        main = method.step_tensors(batch).main
         assert (main.policy is method.twin) == (main.q is method.twin_q) == expected
         seconds += expected
     assert 70 < seconds < 130
@@ -192,14 +192,14 @@ def test_only_the_main_copy_is_dropped_out(is_second: bool) -> None:
     method, batch = make(dropout=0.5), batch_of()
     policy, _, other, _ = copies(method, is_second)
     torch.manual_seed(seed_of(is_second))
-    step = method._sample_step(batch)
-    assert not step.fixed.requires_grad
+    step = method.step_tensors(batch)
+    assert not step.other_states.requires_grad
     assert step.states.requires_grad
     assert all(module.training for module in method.modules())
     method.train(False)
-    assert torch.equal(step.fixed, other.states(batch.history))
+    assert torch.equal(step.other_states, other.states(batch.history))
     assert not torch.allclose(step.states, policy.states(batch.history))
-    method._sample_step(batch)
+    method.step_tensors(batch)
     assert not any(module.training for module in method.modules())
 
 
@@ -278,7 +278,7 @@ def test_it_acts_by_the_first_copys_ce_head_and_never_picks_padding() -> None:
 
 def test_many_states_are_judged_in_chunks_as_one_by_one() -> None:
     method = make()
-    step = method._sample_step(batch_of())
+    step = method.step_tensors(batch_of())
     states = torch.randn(600, DIM, dtype=torch.float64)
     expected = method.q(states).argmax(1) + 1
     main = step.main if step.main.q is method.q else step.other

@@ -1,7 +1,7 @@
-"""L_BC: tie each state to the item that was logged after it. Softmax over all items or a shared pool, or BPR.
+"""L_BC: rank the item that was logged after a state first; docs/equations.md §2.1. Softmax or BPR.
 
-Every loss scores N states against K shared columns and knows its gradient in closed form, so one pass makes both, in
-chunks that stay in cache; no N x K matrix outlives its chunk.
+Every loss scores N states against K shared columns and has a gradient in closed form. So one pass computes both, in
+chunks of states that stay in cache; no N x K matrix outlives its chunk.
 """
 
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 from ecoc.batch import PAD
 
-_ROWS = 256  # states a chunk
+_ROWS = 256  # states per chunk
 
 
 def softmax_loss(
@@ -26,13 +26,13 @@ def softmax_loss(
     return _Fused.apply(states, vectors, own, correction, weight, "softmax")  # type: ignore[no-untyped-call]
 
 
-def bpr_loss(states: Tensor, vectors: Tensor, own: Tensor, drawn: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Mean of -ln sigmoid(y_own - y_k) over the drawn columns k; a state's own item is no negative of it."""
-    return _Fused.apply(states, vectors, own, drawn, weight, "bpr")  # type: ignore[no-untyped-call]
+def bpr_loss(states: Tensor, vectors: Tensor, own: Tensor, drawn: Tensor) -> Tensor:
+    """Mean of -ln sigmoid(y_own - y_k) over the drawn columns k; a state's own item is not its negative."""
+    return _Fused.apply(states, vectors, own, drawn, None, "bpr")  # type: ignore[no-untyped-call]
 
 
 def all_items_loss(states: Tensor, items: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Softmax over the whole catalogue; `items` [V, d] has PAD's row first, which is no candidate."""
+    """Softmax over the whole catalogue; the first row of `items` [V, d] is PAD's and no candidate."""
     return softmax_loss(states, items[PAD + 1 :], target - (PAD + 1), weight=weight)
 
 
@@ -52,11 +52,11 @@ class _Fused(torch.autograd.Function):
         total = states.new_zeros((), dtype=torch.float64)
         by_state, by_vector = torch.empty_like(states), torch.zeros_like(vectors)
         for first in range(0, len(states), _ROWS):
-            part, mine = states[first : first + _ROWS], own[first : first + _ROWS, None]
-            truth = (part * vectors[mine.squeeze(1)]).sum(1, keepdim=True)  # [n, 1]
+            part, column = states[first : first + _ROWS], own[first : first + _ROWS, None]
+            truth = (part * vectors[column.squeeze(1)]).sum(1, keepdim=True)  # [n, 1]
             logits = part @ vectors.T  # [n, K]; becomes the gradient in place
-            step = _softmax_chunk if kind == "softmax" else _bpr_chunk
-            losses = step(logits, truth, mine, columns)  # [n]
+            chunk_losses = _softmax_chunk if kind == "softmax" else _bpr_chunk
+            losses = chunk_losses(logits, truth, column, columns)  # [n]
             if weight is not None:
                 losses = losses * weight[first : first + _ROWS]
                 logits *= weight[first : first + _ROWS, None]
@@ -89,7 +89,7 @@ def _softmax_chunk(logits: Tensor, truth: Tensor, own: Tensor, correction: Tenso
 def _bpr_chunk(logits: Tensor, truth: Tensor, own: Tensor, drawn: Tensor | None) -> Tensor:
     """The chunk's losses; `logits` becomes their gradient."""
     weight = torch.ones_like(logits[0]) if drawn is None else drawn
-    weight = weight.expand_as(logits).scatter(1, own, 0.0)  # collisions are no negatives
+    weight = weight.expand_as(logits).scatter(1, own, 0.0)  # an own item that was drawn is no negative
     weight = weight / weight.sum(1, keepdim=True).clamp(min=1)
     logits.sub_(truth)
     loss = (softplus(logits) * weight).sum(1)

@@ -1,7 +1,7 @@
-"""L_REG: keep the critic pessimistic about actions that were explored but not logged.
+"""L_REG: keep the critic pessimistic about actions that were explored but not logged; docs/equations.md §2.1.
 
-As in `imitation`, loss and gradient are made in one pass over chunks of states; no N x K matrix of values outlives its
-chunk. V(s) of a dueling critic is the same for both sides of each difference and cancels.
+As in `behaviour_cloning`, one pass over chunks of states computes loss and gradient; no N x K matrix of values outlives
+its chunk. V(s) of a dueling critic is the same on both sides of each difference and cancels.
 """
 
 from typing import Any, Literal
@@ -13,22 +13,21 @@ from torch.nn.functional import softplus
 
 Form = Literal["weighted", "logsumexp", "bpr"]
 
-_ROWS = 256  # states a chunk
+_ROWS = 256  # states per chunk
 
 
-def conservatism_loss(
-    states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None, *, form: Form, detach: bool = False
-) -> Tensor:
+def conservatism_loss(states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None, *, form: Form) -> Tensor:
     """L_REG, summed over critics j, mean over states.
 
-    q_k = states_j . actions_jk over the K explored actions, each counting exp(log_weight_k), -inf: not explored;
-    own [J, N] is the value of the logged action. states [J or 1, N, d], actions [J or 1, K, d], log_weight [N, K].
+    q_k = states_j . actions_jk is the value of candidate k, which counts with weight exp(log_weight_k); -inf: it is not
+    explored. own [J, N] is the value of the logged action. states [J or 1, N, d], actions [J or 1, K, d], log_weight
+    [N, K].
 
-        weighted   sum_k w_k q_k - own,  w = softmax(q + log_weight);  dq_k: w_k (1 + q_k - w.q), or w_k with `detach`
+        weighted   sum_k w_k q_k - own,  w = softmax(q + log_weight);  dq_k: w_k (1 + q_k - w.q)
         logsumexp  log of the mean of exp(q) - own;                    dq_k: w_k
         bpr        mean of -ln sigmoid(own - q)
     """
-    return _Fused.apply(states, actions, own, log_weight, form, detach)  # type: ignore[no-untyped-call]
+    return _Fused.apply(states, actions, own, log_weight, form)  # type: ignore[no-untyped-call]
 
 
 class _Fused(torch.autograd.Function):
@@ -36,7 +35,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None, form: Form, detach: bool
+        ctx: Any, states: Tensor, actions: Tensor, own: Tensor, log_weight: Tensor | None, form: Form
     ) -> Tensor:
         critics, count = own.shape
         total = own.new_zeros((), dtype=torch.float64)
@@ -52,7 +51,7 @@ class _Fused(torch.autograd.Function):
                     q, losses = _bpr_chunk(q, logged, weight)
                     by_own[critic, rows] = -q.sum(1)
                 else:
-                    q, explored = _explored_chunk(q, weight, form, detach)
+                    q, explored = _explored_chunk(q, weight, form)
                     losses = explored - logged
                     by_own[critic, rows] = -1.0
                 total += losses.sum(dtype=torch.float64)
@@ -65,12 +64,12 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         by_state, by_action, by_own = ctx.saved_tensors
-        return by_state * grads[0], by_action * grads[0], by_own * grads[0], None, None, None
+        return by_state * grads[0], by_action * grads[0], by_own * grads[0], None, None
 
 
-def _explored_chunk(q: Tensor, log_weight: Tensor | None, form: Form, detach: bool) -> tuple[Tensor, Tensor]:
+def _explored_chunk(q: Tensor, log_weight: Tensor | None, form: Form) -> tuple[Tensor, Tensor]:
     """Gradient by q [n, K] and value [n, 1] of the explored side."""
     logits = q if log_weight is None else q + log_weight
     if form == "logsumexp":
@@ -79,7 +78,7 @@ def _explored_chunk(q: Tensor, log_weight: Tensor | None, form: Form, detach: bo
         return (logits - value).exp_(), value - mass
     weight = logits.softmax(1)
     value = (weight * q).sum(1, keepdim=True)
-    return (weight if detach else weight.mul_(q.sub_(value).add_(1.0))), value
+    return weight.mul_(q.sub_(value).add_(1.0)), value
 
 
 def _bpr_chunk(q: Tensor, logged: Tensor, log_weight: Tensor | None) -> tuple[Tensor, Tensor]:

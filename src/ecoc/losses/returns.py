@@ -1,4 +1,4 @@
-"""Transitions of a batch, and the values that temporal differences aim at."""
+"""Transitions of a batch, and the targets of temporal-difference learning; docs/equations.md §2.1."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,10 +11,10 @@ from ecoc.batch import PAD, Batch
 
 @dataclass(frozen=True)
 class Transitions:
-    """The N transitions (s, i, r, s', done) of a batch. State t of row b is row b * L + t; s' is the row after s."""
+    """The N transitions (s, i, r, s', done) of a batch. State t of row b has position b * L + t, s' the next."""
 
     length: int  # L
-    place: Tensor  # [N] row of s
+    position: Tensor  # [N] position of s, ascending
     item: Tensor  # [N]
     reward: Tensor  # [N]
     done: Tensor  # [N]
@@ -22,53 +22,68 @@ class Transitions:
 
     @classmethod
     def of(cls, batch: Batch) -> "Transitions":
-        """Every position with a target."""
+        """One transition per position with a target."""
         length = batch.target.shape[1]
-        place = (batch.target != PAD).flatten().nonzero().squeeze(1)
-        done = batch.done.flatten()[place]
-        followed = torch.nn.functional.pad(batch.history.items[:, 1:] != PAD, (0, 1)).flatten()[place]
-        return cls(
-            length, place, batch.target.flatten()[place], batch.reward.flatten()[place], done, followed | (done > 0)
-        )
+        position = (batch.target != PAD).flatten().nonzero().squeeze(1)
+        done = batch.done.flatten()[position]
+        followed = torch.nn.functional.pad(batch.history.items[:, 1:] != PAD, (0, 1)).flatten()[position]
+        item, reward = batch.target.flatten()[position], batch.reward.flatten()[position]
+        return cls(length, position, item, reward, done, followed | (done > 0))
 
-    def kept(self) -> Tensor:
-        """Numbers of the transitions whose outcome is known, [N']."""
+    def whole_rows(self) -> Tensor:
+        """Row numbers of the whole transitions, [N']."""
         return self.is_whole.nonzero().squeeze(1)
 
     def whole(self) -> "Transitions":
-        """Those whose outcome is known: what temporal differences learn from."""
-        kept = self.kept()
+        """The transitions whose outcome is known: only these have a TD target."""
+        rows = self.whole_rows()
         return Transitions(
-            self.length, self.place[kept], self.item[kept], self.reward[kept], self.done[kept], self.is_whole[kept]
+            self.length, self.position[rows], self.item[rows], self.reward[rows], self.done[rows], self.is_whole[rows]
         )
 
     def current(self, states: Tensor) -> Tensor:
         """States before the transitions: [B, L, ..] -> [N, ..]."""
-        return states.flatten(0, 1).index_select(0, self.place)  # its backward is several times that of indexing
+        return states.flatten(0, 1).index_select(
+            0, self.position
+        )  # its backward is several times faster than indexing's
 
     def next(self, states: Tensor) -> Tensor:
-        """States after the transitions: [B, L, ..] -> [N, ..]; means nothing where `done`."""
-        return states.flatten(0, 1).index_select(0, (self.place + 1).clamp(max=states.shape[0] * states.shape[1] - 1))
+        """States after the transitions: [B, L, ..] -> [N, ..]; meaningless where `done`."""
+        after = (self.position + 1).clamp(max=states.shape[0] * states.shape[1] - 1)
+        return states.flatten(0, 1).index_select(0, after)
 
 
-def lambda_returns(moves: Transitions, ahead: Tensor, own: Tensor, gamma: float, trace: float) -> Tensor:
-    """Targets y of whole transitions, [N].
+def td_targets(reward: Tensor, done: Tensor | float, next_value: Tensor, gamma: float) -> Tensor:
+    """One-step targets c = r + gamma (1 - done) v(s'), [N]."""
+    return reward + gamma * (1 - done) * next_value
 
-    c_k = r_k + gamma (1 - done_k) ahead_k, where ahead_k is the value of s'_k: the one-step target (trace 0). With a
-    trace, G_k = c_k + sum_{u > k} (gamma trace)^(u - k) (c_u - own_u) over the transitions u that follow k without a
-    break in the window, where own_u is the value of (s_u, i_u).
+
+def lambda_returns(
+    transitions: Transitions, next_value: Tensor, logged_value: Tensor, gamma: float, trace: float
+) -> Tensor:
+    """Targets y of whole transitions along the log, [N].
+
+        y_k = c_k + sum_{u > k} (gamma trace)^(u - k) (c_u - logged_value_u)
+
+    c are the one-step targets. u runs over the transitions that follow k in its window without a gap or an end.
+    `next_value` [N] is the value of s', `logged_value` [N] that of (s, i). With trace = 0, y = c.
     """
-    one_step = moves.reward + gamma * (1 - moves.done) * ahead  # [N]
+    one_step = td_targets(transitions.reward, transitions.done, next_value, gamma)  # [N]
     if not trace or not len(one_step):
         return one_step
-    length, place = moves.length, moves.place
-    rows = int(place[-1]) // length + 1  # places ascend
-    surprise = one_step.new_zeros(rows * length).index_copy_(0, place, one_step - own).view(rows, length)
-    follows = (place[1:] == place[:-1] + 1) & (moves.done[:-1] == 0)  # goes on where the one before ended
-    linked = torch.zeros(rows * length, dtype=torch.bool).index_copy_(0, place[1:], follows).view(rows, length)
-    segment = (~linked).cumsum(1)  # [B, L]; a row begins a segment of its own in any case
+    length, position = transitions.length, transitions.position
+    rows = int(position[-1]) // length + 1
+    error = one_step.new_zeros(rows * length).index_copy_(0, position, one_step - logged_value).view(rows, length)
+    follows = (position[1:] == position[:-1] + 1) & (transitions.done[:-1] == 0)
+    linked = torch.zeros(rows * length, dtype=torch.bool).index_copy_(0, position[1:], follows).view(rows, length)
+    segment = (~linked).cumsum(1)  # [B, L]; numbers the uninterrupted runs of a row
     weight = _decay(length, gamma * trace, one_step.dtype) * (segment[:, :, None] == segment[:, None, :])
-    return one_step + (weight @ surprise[..., None]).flatten()[place]  # weight [B, L, L]
+    return one_step + (weight @ error[..., None]).flatten()[position]  # weight [B, L, L]
+
+
+def half_squared_error(error: Tensor, transitions: int) -> Tensor:
+    """Half the sum of squared TD errors, divided by the number of transitions; 0 if there are none."""
+    return 0.5 * error.square().sum() / max(transitions, 1)
 
 
 @lru_cache(maxsize=16)

@@ -95,9 +95,9 @@ class NeuralLCB(Method):
     class Config(LCBConfig):
         """Settings of NeuralLCB."""
 
-    def __init__(self, config: Config, parts: BuildContext) -> None:
-        super().__init__(config, parts)
-        self.policy = LCBPolicy(config, parts.encoder, parts.dims)
+    def __init__(self, config: Config, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.policy = LCBPolicy(config, context.encoder, context.dims)
         self.lam, self.negatives = config.lam, config.negatives
         self.pairs = 0
 

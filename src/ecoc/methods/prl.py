@@ -11,7 +11,6 @@ from ecoc.batch import PAD, Batch, History, TrainSequences
 from ecoc.encoders import Encoder, EncoderConfig
 from ecoc.encoders.dropout import Dropout
 from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig
-from ecoc.methods.behaviour_loss import dense_loss
 from ecoc.policies.base import Head, TiedPolicy, with_one
 
 _TOKENS = 3  # state, step, return
@@ -99,9 +98,9 @@ class PRL(Method):
             description="reward-to-go asked for when acting, in means of the training sequences at the same step",
         )
 
-    def __init__(self, config: Config, parts: BuildContext) -> None:
-        super().__init__(config, parts)
-        self.policy = PromptedPolicy(parts.make_encoder(), parts.encoder, config.kappa)
+    def __init__(self, config: Config, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.policy = PromptedPolicy(context.make_encoder(), context.encoder, config.kappa)
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
         super().fit_statistics(sessions)
@@ -116,7 +115,7 @@ class PRL(Method):
             states = self.policy.states_of(task, batch.history)
         with self.clock("loss"):
             x = self.policy.prompted(states[wanted], batch.before[wanted], batch.returns[wanted])
-            bc = dense_loss(self.policy.head, x, batch.target[wanted])
+            bc = self.policy.head.cross_entropy(x, batch.target[wanted])
             total = sum(task.extra.values(), bc)
         return Loss(total, {"bc": bc, **task.extra})
 

@@ -10,44 +10,53 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from ecoc.batch import PAD, Batch, TrainSequences
+from ecoc.losses.returns import half_squared_error, td_targets
+from ecoc.losses.sampling import sample_negatives
 from ecoc.methods.base import BuildContext, Loss, Phase
-from ecoc.methods.behaviour_loss import dense_loss
-from ecoc.methods.sqn import SQN, Copy, Step, half_square
+from ecoc.methods.sqn import SQN, QNetwork, SQNTensors
 
-_ROWS = 256  # states a chunk
-_RATIO = (0.1, 10.0)  # limits of pi / pop, before the exponent
+_ROWS = 256  # states per chunk
+_RATIO = (0.1, 10.0)  # limits of pi / popularity, before the exponent
 
 
 class SA2C(SQN):
     """L_Q + CE until the warm-up ends, then w L_Q + A CE, where A is the advantage over sampled negatives.
 
     L_Q = 1/2 (y - Q(s, i))^2 + sum_n 1/2 (y' - Q(s, a_n))^2, y as in SQN, y' = gamma Q_other(s, argmax_a Q_main(s, a)):
-    a negative a_n is worth nothing and leaves the state as it is.
+    a negative a_n earns nothing and leaves the state unchanged.
     A = clip(Q(s, i) - mean of Q(s, .) over i and its negatives), a constant.
     """
 
     class Config(SQN.Config):
         """Settings of SA2C."""
 
-        negatives: int = Field(10, gt=0, le=10_000, description="uniform negatives n of each transition")
-        warmup: float = Field(0.4, ge=0, le=1, description="share of the planned steps before the advantage weighs CE")
+        negatives: int = Field(10, gt=0, le=10_000, description="number n of uniform negatives per transition")
+        warmup: float = Field(
+            0.4,
+            ge=0,
+            le=1,
+            description="share of the planned steps after which the advantage weights the cross-entropy",
+        )
         weight: float = Field(1.0, ge=0, description="weight w of L_Q after the warm-up")
-        clip_low: float = Field(0.0, description="least advantage")
-        clip_high: float = Field(10.0, description="greatest advantage")
+        clip_low: float = Field(0.0, description="lower limit of the advantage")
+        clip_high: float = Field(10.0, description="upper limit of the advantage")
         smooth: float = Field(
-            0.0, ge=0, le=1, description="exponent of the propensity correction pi(i|s) / popularity(i); 0: off"
+            0.0,
+            ge=0,
+            le=1,
+            description="exponent of the propensity correction pi(i|s) / popularity(i); 0 switches it off",
         )
         lr_drop: float = Field(0.2, gt=0, le=1, description="factor on the learning rate after the warm-up")
 
         @model_validator(mode="after")
-        def _check(self) -> Self:
+        def _check_limits(self) -> Self:
             if self.clip_low > self.clip_high:
                 raise ValueError(f"clip_low {self.clip_low:g} is greater than clip_high {self.clip_high:g}")
             return self
 
-    def __init__(self, config: Config, parts: BuildContext) -> None:
-        super().__init__(config, parts)
-        self.items = parts.dims.items
+    def __init__(self, config: Config, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.items = context.dims.items
         self.negatives, self.weight, self.smooth = config.negatives, config.weight, config.smooth
         self.limits = config.clip_low, config.clip_high
         self.phases = Phase(0.0), Phase(config.warmup, config.lr_drop)
@@ -59,55 +68,56 @@ class SA2C(SQN):
         self.popularity = sessions.frequency(self.items)
 
     def loss(self, batch: Batch) -> Loss:
-        step = self._sample_step(batch)
-        moves, task = step.moves, step.task
+        step = self.step_tensors(batch)
+        transitions, task = step.transitions, step.task
         with self.clock("loss"):
-            drawn = sample_negatives(moves.item, self.negatives, self.items)
-            states = moves.current(step.states)
-            q = step.main.q.of(states, torch.cat([moves.item[:, None], drawn], 1))  # [N, 1 + n]
-            whole = q[moves.is_whole]
-            error = self._targets(step) - whole
-            td = half_square(error)
-            diagnostics = self._seen(step, moves.whole(), whole, error)
+            negatives = sample_negatives(transitions.item, self.negatives, self.items)
+            states = transitions.current(step.states)
+            q = step.main.q.of(states, torch.cat([transitions.item[:, None], negatives], 1))  # [N, 1 + n]
+            whole_q = q[transitions.is_whole]
+            error = self.td_targets(step) - whole_q
+            td = half_squared_error(error, len(error))
+            diagnostics = self.diagnostics(step, transitions.whole(), whole_q, error)
             if self.phase == 0:
-                bc = dense_loss(step.main.policy.head, task.states, task.target)
+                bc = step.main.policy.head.cross_entropy(task.states, task.target)
                 total = bc + td
             else:
-                factor = self._advantage(q.detach(), diagnostics)
+                weights = self.advantage_weights(q.detach(), diagnostics)
                 if self.smooth:
-                    factor = factor * self._correction(step.main, states, moves.item)
-                bc = dense_loss(step.main.policy.head, states, moves.item, factor)
+                    weights = weights * self._propensity_correction(step.main, states, transitions.item)
+                bc = step.main.policy.head.cross_entropy(states, transitions.item, weights)
                 total = bc + self.weight * td
             total = sum(task.extra.values(), total)
         return Loss(total, {"bc": bc, "td": td, **task.extra}, diagnostics)
 
     @torch.no_grad()
-    def _targets(self, step: Step) -> Tensor:
-        """What Q of the logged item and of its negatives aims at, [N, 1 + n], for whole transitions."""
-        moves = step.moves.whole()
-        chosen = step.main.best(moves.current(step.states))
-        stay = self.gamma * step.other.q.of(moves.current(step.fixed), chosen)  # [N, 1]
-        return torch.cat([self._target(step, moves)[:, None], stay.expand(-1, self.negatives)], 1)
+    def td_targets(self, step: SQNTensors) -> Tensor:
+        """Targets y of the logged item and y' of its negatives, [N, 1 + n], for whole transitions."""
+        transitions = step.transitions.whole()
+        best = step.main.best(transitions.current(step.states))
+        same_state = step.other.q.of(transitions.current(step.other_states), best)  # [N, 1]
+        unrewarded = td_targets(torch.zeros_like(same_state), 0.0, same_state, self.gamma)
+        return torch.cat([self.td_target(step, transitions)[:, None], unrewarded.expand(-1, self.negatives)], 1)
 
-    def _advantage(self, q: Tensor, diagnostics: dict[str, Tensor]) -> Tensor:
+    def advantage_weights(self, q: Tensor, diagnostics: dict[str, Tensor]) -> Tensor:
         """A of each transition, from Q of the logged item and its negatives: [N, 1 + n] -> [N]."""
-        raw = q[:, 0] - q.mean(1)
-        clipped = raw.clamp(*self.limits)
+        advantage = q[:, 0] - q.mean(1)
+        clipped = advantage.clamp(*self.limits)
         if self.collect_diagnostics:
-            diagnostics |= {"advantage": clipped.mean(), "advantage_clipped": (raw != clipped).float().mean()}
+            diagnostics |= {"advantage": clipped.mean(), "advantage_clipped": (advantage != clipped).float().mean()}
         return clipped
 
     @torch.no_grad()
-    def _correction(self, main: Copy, states: Tensor, item: Tensor) -> Tensor:
-        """clip(pi(i|s) / pop(i))^smooth, [N]."""
-        own = (item - (PAD + 1))[:, None]
-        chance = torch.cat(
+    def _propensity_correction(self, main: QNetwork, states: Tensor, item: Tensor) -> Tensor:
+        """clip(pi(i|s) / popularity(i))^smooth, [N]."""
+        column = (item - (PAD + 1))[:, None]
+        probability = torch.cat(
             [
-                main.policy.head(part).softmax(1).gather(1, mine)
-                for part, mine in zip(torch.split(states, _ROWS), torch.split(own, _ROWS), strict=True)
+                main.policy.head(part).softmax(1).gather(1, own)
+                for part, own in zip(torch.split(states, _ROWS), torch.split(column, _ROWS), strict=True)
             ]
         )
-        return (chance.squeeze(1) / self.popularity[item]).clamp(*_RATIO) ** self.smooth
+        return (probability.squeeze(1) / self.popularity[item]).clamp(*_RATIO) ** self.smooth
 
     def warnings(self, diagnostics: dict[str, float]) -> dict[str, str]:
         share = diagnostics.get("advantage_clipped", 0.0)
@@ -115,12 +125,6 @@ class SA2C(SQN):
             return {}
         low, high = self.limits
         return {
-            "advantage": f"{share:.0%} of the advantages lie outside {low:g}..{high:g}, so they say little of what to"
-            " imitate; change method.clip_low, method.clip_high or train.reward_scale"
+            "advantage": f"{share:.0%} of the advantages lie outside {low:g}..{high:g} and are clipped, so they hardly"
+            " distinguish items; change method.clip_low, method.clip_high or train.reward_scale"
         }
-
-
-def sample_negatives(item: Tensor, count: int, items: int) -> Tensor:
-    """Uniform draws of the `items` items without each transition's own: [N] -> [N, count]; PAD is none."""
-    drawn = torch.randint(PAD + 1, items, (len(item), count))  # one item fewer than there are: the logged one
-    return drawn + (drawn >= item[:, None])

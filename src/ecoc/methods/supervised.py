@@ -2,7 +2,7 @@
 
 from ecoc.batch import Batch, TrainSequences
 from ecoc.methods.base import BuildContext, Loss, Method
-from ecoc.methods.behaviour_loss import BehaviourLoss, ImitationConfig
+from ecoc.methods.behaviour_loss import BehaviourLoss, BehaviourLossConfig
 from ecoc.policies.base import TiedPolicy
 
 
@@ -11,13 +11,13 @@ class Supervised(Method):
 
     policy: TiedPolicy
 
-    class Config(ImitationConfig):
+    class Config(BehaviourLossConfig):
         """Settings of supervised training."""
 
-    def __init__(self, config: Config, parts: BuildContext) -> None:
-        super().__init__(config, parts)
-        self.policy = TiedPolicy(parts.make_encoder(), parts.encoder.init)
-        self.bc = BehaviourLoss(config, parts.dims.items)
+    def __init__(self, config: Config, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.policy = TiedPolicy(context.make_encoder(), context.encoder.init)
+        self.bc = BehaviourLoss(config, context.dims.items)
 
     def sparse_parameters(self) -> set[str]:
         return {"policy.table"} if self.bc.touches_sparse_rows(self.policy.encoder) else set()
@@ -36,4 +36,4 @@ class Supervised(Method):
         return Loss(total, {"bc": bc, **task.extra})
 
     def describe(self) -> dict[str, str]:
-        return {"loss": self.bc.choice()}
+        return {"loss": self.bc.describe()}

@@ -126,9 +126,9 @@ class Untrained(Method):
     kind: ClassVar[type[CountedPolicy]]
     policy: CountedPolicy
 
-    def __init__(self, config: MethodConfig, parts: BuildContext) -> None:
-        super().__init__(config, parts)
-        self.policy = self.kind(parts.dims.items, parts.encoder.length)
+    def __init__(self, config: MethodConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.policy = self.kind(context.dims.items, context.encoder.length)
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
         self.policy.fit_statistics(sessions)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ecoc.batch import PAD, Batch, History
 from ecoc.encoders import Encoder, PredictionTask
 from ecoc.errors import ArtifactError, InputError
+from ecoc.losses.behaviour_cloning import all_items_loss
 from ecoc.policies import ranking
 
 RankBy = Literal["policy", "blend", "rerank", "control", "cosine"]
@@ -185,6 +186,10 @@ class Head(nn.Module):
     def of(self, states: Tensor, items: Tensor) -> Tensor:
         """Values of the given items: [N, m], [N, K] -> [N, K]."""
         return (nn.functional.embedding(items, self.weight) @ with_one(states)[..., None]).squeeze(2)
+
+    def cross_entropy(self, states: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy of targets [N] in states [N, m]; `weight` [N] are constants."""
+        return all_items_loss(with_one(states), self.weight, target, weight)
 
 
 def with_one(states: Tensor) -> Tensor:

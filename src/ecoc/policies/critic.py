@@ -1,11 +1,11 @@
-"""Critics: Q_j(s, a) = V(s) + nu_j(s) . h_j(a), j = 1, 2, over unit actions.
+"""Critics: Q_j(s, a) = V(s) + nu_j(s) . h_j(a), j = 1, 2, for unit actions a; docs/equations.md §2.2.
 
-The value is bilinear in a state vector and an action vector, so h is applied once to the catalogue or to the pool of a
-step, and all values follow by one product. Three kinds of state branch:
+Q is bilinear in the state vector nu and the action vector h. So h is applied once per step to the candidate items, and
+all values follow by one matrix product. There are three kinds of state branch:
 
-    tower     nu = f_q(E[x] + C[feedback]) + A stop(mu): an encoder and an item table of its own, reading mu one way
-    shared    nu = mu, as the paper writes it; its gradient into mu can be scaled
-    separate  nu_1, nu_2 from two encoders that read the actor's embedded history, detached, as the released code does
+    tower     nu = f_q(E[x] + C[feedback]) + A stop(mu): an encoder and an item table of its own; it reads mu detached
+    shared    nu = mu, as in the paper; the gradient into mu can be scaled
+    separate  nu_1, nu_2 from two encoders that read the actor's embedded history, detached, as in the released code
 """
 
 from abc import ABC, abstractmethod
@@ -19,13 +19,13 @@ from torch.nn.functional import normalize
 
 from ecoc.batch import History
 from ecoc.encoders import Encoder
-from ecoc.policies.base import TiedPolicy, item_table
+from ecoc.policies.base import item_table
 
 Kind = Literal["tower", "shared", "separate"]
 
 
 class ActionNet(nn.Module):
-    """h_1..h_J on unit actions: [K, d] -> [J, K, d]; two layers with a ReLU between, or one if `hidden` is 0."""
+    """h_1..h_J on unit actions: [K, d] -> [J, K, d]; two layers with a ReLU between, or one layer if `hidden` is 0."""
 
     def __init__(self, heads: int, dim: int, hidden: int) -> None:
         super().__init__()
@@ -37,9 +37,9 @@ class ActionNet(nn.Module):
             self.biases.append(torch.empty(heads, 1, after).uniform_(-bound, bound))
 
     def forward(self, unit: Tensor, *, frozen: bool = False) -> Tensor:
-        """`frozen`: gradients reach the action, not h."""
+        """`frozen`: gradients reach the action but not the weights of h."""
         weights, biases = ([p.detach() if frozen else p for p in group] for group in (self.weights, self.biases))
-        # the first layer of all heads is one product; the second has inputs of its own for each head
+        # the first layers of all heads are one product; the second layers have different inputs
         first = unit @ weights[0].transpose(0, 1).flatten(1) + biases[0].flatten()  # [K, J width]
         x = first.unflatten(1, (len(weights[0]), -1)).transpose(0, 1)  # [J, K, width]
         return x if len(weights) == 1 else torch.baddbmm(biases[1], x.relu(), weights[1])
@@ -49,24 +49,27 @@ class Critic(nn.Module, ABC):
     """Base of the critics. State vectors are [S, .., d] and action vectors [A, K, d]; S and A are J or 1."""
 
     branches: ClassVar[int]  # S
+    reads_embedded: ClassVar[bool] = False
+    """Whether the state branch reads the history as the actor embeds it."""
 
     def __init__(self, dim: int, *, heads: int, hidden: int, dueling: bool) -> None:
         super().__init__()
         self.h = ActionNet(heads, dim, hidden)
         width = hidden or dim
+        # the network V; its name is part of saved models
         self.worth = nn.Sequential(nn.Linear(dim, width), nn.ReLU(), nn.Linear(width, 1)) if dueling else None
 
     @abstractmethod
-    def states(self, policy: TiedPolicy, history: History, mu: Tensor) -> Tensor:
-        """State vectors after every position, [S, B, L, d]; mu [B, L, d]."""
+    def states(self, history: History, mu: Tensor, embedded: Tensor | None) -> Tensor:
+        """State vectors after every position, [S, B, L, d]; mu and, if it is read, the embedded history [B, L, d]."""
 
     @abstractmethod
-    def last(self, policy: TiedPolicy, history: History, mu: Tensor) -> Tensor:
-        """State vectors after whole histories, [S, B, d]; mu [B, d]."""
+    def last(self, history: History, mu: Tensor, embedded: Tensor | None) -> Tensor:
+        """State vectors after whole histories, [S, B, d]; mu [B, d], embedded history [B, L, d]."""
 
     @abstractmethod
-    def table(self, policy: TiedPolicy) -> Tensor:
-        """The item vectors whose directions are the actions, [V, d]."""
+    def table(self, items: Tensor) -> Tensor:
+        """The item vectors whose directions are the actions, [V, d]; `items` [V, d] are the actor's."""
 
     def actions(self, vectors: Tensor) -> Tensor:
         """Action vectors h_j(e / |e|), [A, K, d]."""
@@ -74,29 +77,29 @@ class Critic(nn.Module, ABC):
 
     @property
     def width(self) -> int:
-        """Width q of joined vectors: d, or J d if neither side is shared by the critics."""
+        """Width q of joined vectors: d, or J d if the critics share neither side."""
         heads, dim, _ = self.h.weights[0].shape
         return dim if 1 in (self.branches, heads) else self.branches * dim
 
     def joined_states(self, states: Tensor) -> Tensor:
-        """State vectors whose product with `joined_actions` is the mean of Q over critics: [S, N, d] -> [N, q]."""
+        """State vectors whose product with `joined_actions` is the mean advantage over critics: [S, N, d] -> [N, q]."""
         if self.width == states.shape[-1]:
             return states.mean(0)
         return torch.cat([*states], -1) / self.branches
 
     def joined_actions(self, actions: Tensor) -> Tensor:
-        """Action vectors for `joined_states`: [A, K, d] -> [K, q]."""
+        """Action vectors for `joined_states`: [A, .., d] -> [.., q]."""
         return actions.mean(0) if self.width == actions.shape[-1] else torch.cat([*actions], -1)
 
     def value(self, states: Tensor) -> Tensor:
-        """V(s): [S, N, d] -> [N]; 0 for a critic that is not dueling."""
+        """V(s): [S, .., d] -> [..]; 0 for a critic that is not dueling."""
         if self.worth is None:
             return states.new_zeros(states.shape[1:-1])
         return self.worth(states.mean(0)).squeeze(-1)
 
 
 def q_of(states: Tensor, actions: Tensor) -> Tensor:
-    """Advantages nu_j . h_j of one action a state: [S, N, d], [A, N, d] -> [J, N]."""
+    """Advantages nu_j . h_j of one action per state: [S, N, d], [A, N, d] -> [J, N]."""
     return (states * actions).sum(-1)
 
 
@@ -108,15 +111,15 @@ def q_all(states: Tensor, actions: Tensor) -> Tensor:
 
 
 def clipped(states: Tensor, clip: Literal["q", "vector"]) -> Tensor:
-    """State vectors for a pessimistic value, the least over critics of what they give.
+    """State vectors whose least Q over critics is the pessimistic value.
 
-    `q`: as they are. `vector`: their element-wise minimum, as in the released code; no lower bound of the values.
+    `q`: unchanged. `vector`: their element-wise minimum, as in the released code; this is no lower bound of Q.
     """
     return states.amin(0, keepdim=True) if clip == "vector" else states
 
 
 class TowerCritic(Critic):
-    """Two towers with a one-way bridge: the behaviour tower never feels the critic."""
+    """An encoder and an item table of its own. It reads mu without gradient, so the actor never feels the critic."""
 
     branches = 1
 
@@ -126,20 +129,20 @@ class TowerCritic(Critic):
         self.items = item_table(encoder.dims.items, encoder.dim, init)
         self.bridge = nn.Linear(encoder.dim, encoder.dim, bias=False)
 
-    def states(self, policy: TiedPolicy, history: History, mu: Tensor) -> Tensor:
-        own = self.encoder(self.encoder.embed(self.table(policy), history), history)
+    def states(self, history: History, mu: Tensor, embedded: Tensor | None) -> Tensor:
+        own = self.encoder(self.encoder.embed(self.encoder.items(self.items), history), history)
         return (own + self.bridge(mu.detach()))[None]
 
-    def last(self, policy: TiedPolicy, history: History, mu: Tensor) -> Tensor:
-        own = self.encoder.last(self.encoder.embed(self.table(policy), history), history)
+    def last(self, history: History, mu: Tensor, embedded: Tensor | None) -> Tensor:
+        own = self.encoder.last(self.encoder.embed(self.encoder.items(self.items), history), history)
         return (own + self.bridge(mu.detach()))[None]
 
-    def table(self, policy: TiedPolicy) -> Tensor:
+    def table(self, items: Tensor) -> Tensor:
         return self.encoder.items(self.items)
 
 
 class SharedCritic(Critic):
-    """Q_j = mu . h_j; of its gradient a share reaches mu, and none reaches the item table through actions."""
+    """Q_j = mu . h_j. A share of its gradient reaches mu; none reaches the item table through actions."""
 
     branches = 1
 
@@ -147,35 +150,38 @@ class SharedCritic(Critic):
         super().__init__(dim, **shape)
         self.share = share
 
-    def states(self, policy: TiedPolicy, history: History, mu: Tensor) -> Tensor:
-        return self.last(policy, history, mu)
+    def states(self, history: History, mu: Tensor, embedded: Tensor | None) -> Tensor:
+        return self.last(history, mu, embedded)
 
-    def last(self, policy: TiedPolicy, history: History, mu: Tensor) -> Tensor:
+    def last(self, history: History, mu: Tensor, embedded: Tensor | None) -> Tensor:
         return (mu.detach() if self.share == 0 else mu * self.share + mu.detach() * (1 - self.share))[None]
 
-    def table(self, policy: TiedPolicy) -> Tensor:
-        return policy.item_vectors().detach()
+    def table(self, items: Tensor) -> Tensor:
+        return items.detach()
 
 
 class SeparateCritic(Critic):
-    """Two encoders of the backbone's kind without an item table of their own."""
+    """Two encoders of the actor's kind that read the actor's embedded history without gradient."""
 
     branches = 2
+    reads_embedded = True
 
     def __init__(self, make_encoder: Callable[[], Encoder], dim: int, **shape: Any) -> None:
         super().__init__(dim, **shape)
         self.encoders = nn.ModuleList(make_encoder() for _ in range(self.branches))
 
-    def _embedded(self, policy: TiedPolicy, history: History) -> Tensor:
-        return policy.encoder.embed(policy.item_vectors(), history).detach()
+    def states(self, history: History, mu: Tensor, embedded: Tensor | None) -> Tensor:
+        return torch.stack([encoder(_given(embedded), history) for encoder in self.encoders])
 
-    def states(self, policy: TiedPolicy, history: History, mu: Tensor) -> Tensor:
-        embedded = self._embedded(policy, history)
-        return torch.stack([encoder(embedded, history) for encoder in self.encoders])
+    def last(self, history: History, mu: Tensor, embedded: Tensor | None) -> Tensor:
+        states = [encoder.last(_given(embedded), history) for encoder in self.encoders]  # type: ignore[operator]
+        return torch.stack(states)
 
-    def last(self, policy: TiedPolicy, history: History, mu: Tensor) -> Tensor:
-        embedded = self._embedded(policy, history)
-        return torch.stack([encoder.last(embedded, history) for encoder in self.encoders])  # type: ignore[operator]
+    def table(self, items: Tensor) -> Tensor:
+        return items.detach()
 
-    def table(self, policy: TiedPolicy) -> Tensor:
-        return policy.item_vectors().detach()
+
+def _given(embedded: Tensor | None) -> Tensor:
+    if embedded is None:
+        raise TypeError("this critic reads the embedded history")
+    return embedded.detach()

@@ -81,8 +81,16 @@ class ValuePolicy(TiedPolicy):
         mu = super().query(history)
         if self.rank_by not in _VALUED:
             return mu
-        nu = self.critic.last(self, history, mu)  # [S, B, d]
+        nu = self.critic.last(history, mu, self._embedded(history))  # [S, B, d]
         return torch.cat([mu, self.critic.joined_states(nu), *nu, self.critic.value(nu)[:, None]], 1)
+
+    def critic_states(self, history: History, mu: Tensor, items: Tensor) -> Tensor:
+        """The critic's state vectors after every position, [S, B, L, d]; mu [B, L, d] and item vectors [V, d]."""
+        embedded = self.encoder.embed(items, history) if self.critic.reads_embedded else None
+        return self.critic.states(history, mu, embedded)
+
+    def _embedded(self, history: History) -> Tensor | None:
+        return self.encoder.embed(self.item_vectors(), history) if self.critic.reads_embedded else None
 
     def _parts(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Mu [B, d], joined nu [B, q], nu [S, B, d] and V [B] of a query."""
@@ -111,7 +119,7 @@ class ValuePolicy(TiedPolicy):
 
     def _actions(self) -> Tensor:
         """Action vectors of all items, [A, V, d]."""
-        return self._once("actions", lambda: self.critic.actions(self.critic.table(self)))
+        return self._once("actions", lambda: self.critic.actions(self.critic.table(self.item_vectors())))
 
     def _joined(self) -> Tensor:
         return self.critic.joined_actions(self._actions())

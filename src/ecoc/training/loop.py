@@ -95,7 +95,7 @@ class Loop:
             before=self._freshen,
         )
         self.lagged = dict(method.lagged)
-        self.averaged = method.averaged
+        self.averaged = method.target_policy
         if self.averaged is not None and config.ema:
             raise InputError("train.ema: this method averages its weights itself, at method.tau; leave train.ema 0")
         if self.averaged is None and config.ema:

@@ -55,9 +55,10 @@ class Hand:
 
     @torch.no_grad()
     def __init__(self, policy: ValuePolicy, history: History) -> None:
-        critic, table = policy.critic, policy.critic.table(policy)
-        mu = policy.encoder.last(policy.encoder.embed(policy.table, history), history)
-        nu = critic.last(policy, history, mu).numpy()
+        critic, table = policy.critic, policy.critic.table(policy.table)
+        embedded = policy.encoder.embed(policy.table, history)
+        mu = policy.encoder.last(embedded, history)
+        nu = critic.last(history, mu, embedded).numpy()
         h = critic.h(table / table.norm(dim=1, keepdim=True)).numpy()
         self.logits: Floats = mu.numpy() @ policy.table.detach().numpy().T  # [B, V]
         self.q: Floats = np.stack(

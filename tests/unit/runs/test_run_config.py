@@ -260,3 +260,26 @@ def test_a_result_that_is_none_is_an_artifact_error(content: bytes, tmp_path: Pa
         Run(tmp_path).result()
     (tmp_path / "result.json").write_bytes(b'{"items": 3}')
     assert Run(tmp_path).result() == {"items": 3}
+
+
+def test_a_removed_option_with_its_former_default_is_ignored() -> None:
+    """Runs that were trained when the option existed still open."""
+    former = {"name": "ecoc", "awr": 0.0, "kappa": 0, "reg_weights": "grad", "critic_dropout": None, "alpha": 0.3}
+    config = RunConfig.build({"method": former})
+    assert config == RunConfig.build({"method": {"name": "ecoc", "alpha": 0.3}})
+    assert "awr" not in config.toml()
+
+
+@pytest.mark.parametrize(("name", "value"), [("awr", 1.0), ("kappa", 4.0), ("reg_weights", "detach")])
+def test_a_removed_option_with_another_value_is_refused_in_one_line(name: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"^here: method ecoc: option '{name}' was removed, so {name} = .*$") as raised:
+        RunConfig.build({"method": {"name": "ecoc", name: value}}, where="here")
+    assert "\n" not in str(raised.value)
+    with pytest.raises(InputError, match=f"unknown option '{name}'"):
+        RunConfig.build({"method": {"name": "supervised", name: value}})
+
+
+def test_the_preset_of_the_released_code_sets_every_option_that_comes_from_it() -> None:
+    method = compose(preset="released", method="ecoc", encoder="gru4rec").values()["method"]
+    released = {"critic": "separate", "clip": "vector", "entropy": 0.1, "dc_q": "first", "decay_actor": False}
+    assert released.items() <= method.items()

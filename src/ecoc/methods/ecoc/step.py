@@ -1,86 +1,61 @@
-"""What the losses of an ECoC step look at: transitions, candidate actions, and the vectors of both."""
+"""StepTensors: everything that the losses of an ECoC step read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
-from ecoc.batch import PAD
+from ecoc.batch import History
 from ecoc.losses.returns import Transitions
-from ecoc.policies.critic import Critic, q_all
+from ecoc.methods.ecoc.candidates import Candidates
+from ecoc.policies.critic import q_all
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The candidate actions of a step."""
+class StepTensors:
+    """N transitions, K candidate actions, and n of the states in which the candidates are explored.
 
-    items: Tensor | None  # [K]; none: the whole catalogue, PAD left out
-    correction: Tensor | None  # [K]; added to logits, for a pool that was not drawn evenly
+    d is the width of state and item vectors; J critics have S state branches and A action networks (each J or 1).
+    """
 
-    def rows(self, table: Tensor, *, sparse: bool = False) -> Tensor:
-        """Their rows of a table, [K, d]."""
-        return table[PAD + 1 :] if self.items is None else embedding(self.items, table, sparse=sparse)
-
-    def actions(self, critic: Critic, table: Tensor, logged: Tensor, *, sparse: bool = False) -> tuple[Tensor, Tensor]:
-        """Action vectors of the columns [A, K, d] and of the logged items [A, N, d], by one pass of h."""
-        if self.items is None:
-            found = critic.actions(table[PAD + 1 :])
-            return found, found.index_select(1, logged - (PAD + 1))
-        items, place = torch.unique(torch.cat([self.items, logged]), return_inverse=True)  # a pool holds logged items
-        found = critic.actions(embedding(items, table, sparse=sparse))
-        columns, own = place.split([len(self.items), len(logged)])
-        return found.index_select(1, columns), found.index_select(1, own)
-
-    def corrected(self, logits: Tensor) -> Tensor:
-        """Logits as if every item had been as likely to be a column."""
-        return logits if self.correction is None else logits + self.correction
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What the losses of a step look at: N transitions, and n of their states in which K columns are explored."""
-
-    moves: Transitions
-    columns: Columns
+    history: History
+    transitions: Transitions
+    candidates: Candidates
     items: Tensor  # [V, d] the actor's item vectors
-    nu: Tensor  # [S, N, d]
-    advantage: Tensor  # [J, N] of the logged items
-    some: Tensor | None  # [n] the states explored; none: all
+    all_mu: Tensor  # [B, L, d] the actor's state after every position
+    nu: Tensor  # [S, N, d] critic's state vectors
+    advantage: Tensor  # [J, N] nu . h of the logged items
+    actions: Tensor  # [A, K, d] h of the candidates
+    explored_rows: Tensor | None  # [n] which transitions' states are explored; none: all of them
     mu: Tensor  # [n, d]
-    actions: Tensor  # [A, K, d]
-    near: Tensor | None  # [n, K] log weights of the explored actions; none: all alike
+    explored_nu: Tensor  # [S, n, d]
+    explored_advantage: Tensor  # [J, n] nu . h of the logged items
+    exploration_weights: Tensor | None  # [n, K] log weights of the explored actions; none: all count the same
 
-    @property
-    def explorers(self) -> tuple[Tensor, Tensor]:
-        """State vectors [S, n, d] and advantages of the logged items [J, n], where columns are explored."""
-        if self.some is None:
-            return self.nu, self.advantage
-        return self.nu.index_select(1, self.some), self.advantage.index_select(1, self.some)
-
-    def touched(self, history: Tensor) -> Tensor | None:
-        """Items whose rows the step reads; none: all."""
-        if self.columns.items is None:
+    def rows_read(self) -> Tensor | None:
+        """Items whose table rows the step reads; none: all."""
+        if self.candidates.items is None:
             return None
-        return torch.cat([history.flatten(), self.moves.item, self.columns.items])
+        return torch.cat([self.history.items.flatten(), self.transitions.item, self.candidates.items])
 
-    def logged(self) -> Tensor:
-        """The logged items of the states explored, [n]."""
-        return self.moves.item if self.some is None else self.moves.item[self.some]
+    def logged_items(self) -> Tensor:
+        """The logged items of the explored states, [n]."""
+        item = self.transitions.item
+        return item if self.explored_rows is None else item[self.explored_rows]
 
-    def explored(self) -> Tensor:
-        """Advantages of all columns, mean over critics, [n, K]."""
-        return q_all(self.explorers[0], self.actions).mean(0)
+    def candidate_advantages(self) -> Tensor:
+        """Values nu . h of all candidates in the explored states, mean over critics, [n, K]."""
+        return q_all(self.explored_nu, self.actions).mean(0)
 
-    def share(self) -> Tensor:
-        """How much each column is explored, [n, K]; rows sum to 1."""
-        if self.near is None:
+    def exploration_shares(self) -> Tensor:
+        """The exploration weights as shares that sum to 1, [n, K]."""
+        if self.exploration_weights is None:
             count = self.actions.shape[1]
             return self.mu.new_full((len(self.mu), count), 1 / count)
-        return self.near.softmax(1)
+        return self.exploration_weights.softmax(1)
 
 
-def of_branches(rows: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
-    """The same rows of each branch of a critic: [S, B, L, d] -> [S, N, d]."""
+def per_branch(rows: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
+    """The same rows of each state branch: [S, B, L, d] -> [S, N, d]."""
     return rows(states[0])[None] if len(states) == 1 else torch.stack([rows(branch) for branch in states])
