@@ -182,12 +182,18 @@ def test_a_mistake_is_one_line_and_exit_code_2(journey: Path, arguments: tuple[s
 
 
 def test_presets_train(journey: Path) -> None:
-    for name in ("yelp", "tmall", "rl4rs"):
+    for name, method in (
+        ("yelp", "supervised"),
+        ("tmall", "supervised"),
+        ("rl4rs", "supervised"),
+        ("released", "ecoc"),
+    ):
         for encoder in ("sasrec", "nextitnet", "srgnn"):
             run = ecoc.train(
                 journey / "market",
                 journey / "presets" / f"{name}-{encoder}",
                 preset=name,
+                method=method,
                 encoder=encoder,
                 settings={"train": {"max_steps": 2, "threads": 1}},
             )
