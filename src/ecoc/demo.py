@@ -18,8 +18,7 @@ from ecoc.ope.results import RolloutConfig
 from ecoc.ope.simulate import simulate
 from ecoc.ope.truth import open_market, true_reward
 from ecoc.progress import ProgressCallback
-from ecoc.reporting.sections.demo import truth_table, write_report
-from ecoc.reporting.sections.weight_choice import weight_table
+from ecoc.reporting.sections.demo import truth_table, weights_table, write_report
 from ecoc.reporting.tables import text
 from ecoc.reporting.text import ranking_text, rollout_text
 from ecoc.runs.folder import is_run
@@ -70,8 +69,8 @@ def demo(
     say(_session(data) + "\n")
     say("3. Two policies learn from this log, with the same encoder and the same steps. Ranking what users did next:\n")
     models = _trained(data, folder, seed, threads or 1, progress)
-    judged = compare([*models.values()], data, progress=progress).model_dump()
-    say(ranking_text(judged) + "\n")
+    compared = compare([*models.values()], data, progress=progress)
+    say(ranking_text(compared) + "\n")
     say("4. What policies really earn per step, because the truth of this world is known:\n")
     market = open_market(data)
     users = 1000 if quick else 4000
@@ -86,10 +85,10 @@ def demo(
     say(f"\n  ECoC earns {gain:.2f} times what the supervised policy earns, from the same log.\n")
     say("5. The weight w of the long-term value is one number, which can change after training. Its effect:\n")
     curve = _curve(models["ecoc"], data, market, seed)
-    say(text(weight_table(curve, "true_reward")))
+    say(text(weights_table(curve)))
     say("\n6. Without the truth, only the log remains. What the same policies earn by simulators of its users:\n")
     config = _QUICK if quick else _SIMULATED
-    simulated = simulate([*models.values()], data, config=config, cloned=False, progress=progress).model_dump()
+    simulated = simulate([*models.values()], data, config=config, cloned=False, progress=progress)
     say(rollout_text(simulated))
     place = write_report(
         folder,
@@ -98,9 +97,10 @@ def demo(
         seed,
         earned=results,
         about=_ABOUT,
-        compared=judged,
+        compared=compared,
         curve=curve,
         simulated=simulated,
+        gain=gain,
     )
     say(f"\n7. All of this as a page, to look at and to pass around: {place}")
     example = data.sequence(0).items[0]
@@ -108,7 +108,7 @@ def demo(
     say(f"         ecoc simulate {folder / 'ecoc'} --choose-w")
     return {
         "data": facts,
-        "metrics": judged,
+        "metrics": compared.model_dump(),
         "policies": [
             {
                 "name": kind,
@@ -121,7 +121,7 @@ def demo(
             for kind, result in results.items()
         ],
         "curve": curve,
-        "simulated": simulated,
+        "simulated": simulated.model_dump(),
         "report": place,
         "seconds": time.perf_counter() - started,
     }

@@ -119,8 +119,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag
             seed=seed or 0,
             progress=watch,
         )
-    values = result.model_dump()
-    answer(values, evaluation_text(values), json_)
+    answer(result.model_dump(), evaluation_text(result), json_)
 
 
 @app.command()
@@ -162,8 +161,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
             seed=seed or 0,
             progress=watch,
         )
-    values = result.model_dump()
-    answer(values, comparison_text(values), json_)
+    answer(result.model_dump(), comparison_text(result), json_)
 
 
 @app.command()

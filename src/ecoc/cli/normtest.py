@@ -30,8 +30,7 @@ def normtest(  # noqa: PLR0913, PLR0917 - one parameter a flag
     use_threads(threads)
     with progress(quiet) as watch:
         result = work(runs, data, samples=samples, repeats=repeats, max_items=max_items, seed=seed or 0, progress=watch)
-    values = result.model_dump()
-    answer(_finite(values), norm_test_text(values), json_)
+    answer(_finite(result.model_dump()), norm_test_text(result), json_)
 
 
 def _finite(value: Any) -> Any:

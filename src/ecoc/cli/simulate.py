@@ -74,8 +74,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
             _choose(runs, data, config, watch, json_)
             return
         acting: dict[str, Any] = {"rank_by": rank_by, "w": w, "m": m}
-        values = work(runs, data, **acting, config=config, progress=watch).model_dump()
-    answer(values, simulation_text(values), json_)
+        result = work(runs, data, **acting, config=config, progress=watch)
+    answer(result.model_dump(), simulation_text(result), json_)
 
 
 def _choose(runs: list[Path], data: Path | None, config: Any, watch: Any, json_: bool) -> None:
@@ -95,7 +95,7 @@ def _choose(runs: list[Path], data: Path | None, config: Any, watch: Any, json_:
         values = choice.model_dump()
         if choice.w is not None:
             drawing = model.run.path / "acting.svg"
-            write_whole(drawing, [picture(choice_figure(values), "svg")])
+            write_whole(drawing, [picture(choice_figure(choice), "svg")])
             values["picture"] = str(drawing)
         answers.append(values)
-    answer({"runs": answers}, "\n\n".join(weight_text(values) for values in answers), json_)
+    answer({"runs": answers}, "\n\n".join(map(weight_text, choices)), json_)

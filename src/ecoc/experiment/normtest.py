@@ -40,6 +40,7 @@ def cells(context: Context) -> list[Work]:
 
 def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     """What the test says."""
+    from ecoc.evaluation.results import NormTestResult
     from ecoc.reporting.sections.norm_test import norm_test_section
 
     found = results["normtest"]
@@ -52,7 +53,7 @@ def section(context: Context, results: Mapping[str, JobResult]) -> Section:
             tables=[table],
             caveats=caveats(context, own, results),
         )
-    made = norm_test_section(found.facts, preset_of(context.data))
+    made = norm_test_section(NormTestResult.model_validate(found.facts), preset_of(context.data))
     return made.model_copy(update={"caveats": [*made.caveats, "one seed an encoder", *caveats(context, own, results)]})
 
 

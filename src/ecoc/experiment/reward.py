@@ -11,7 +11,7 @@ from ecoc.experiment.tables import caveats, described, earned_by
 from ecoc.experiment.variants import BASE, ECOC, Variant, variant_of
 from ecoc.model import Model
 from ecoc.ope.choose_weight import choose_weight
-from ecoc.ope.results import RolloutConfig
+from ecoc.ope.results import RolloutConfig, SimulationResult, WeightChoice
 from ecoc.ope.simulate import simulate
 from ecoc.progress import ProgressCallback
 from ecoc.reporting.document import Figure, Section, Table
@@ -113,19 +113,19 @@ def section(context: Context, results: Mapping[str, JobResult]) -> Section:
     findings = []
     for encoder in context.encoders(ENCODERS):
         done = [results[_simulated(context, chosen, encoder, seed, rank=0).name] for seed in context.seeds]
-        facts = [one.facts for one in done if one.is_done]
-        if not facts:
+        simulations = [SimulationResult.model_validate(one.facts) for one in done if one.is_done]
+        if not simulations:
             continue
         earned = {title: values for (_, title), values in earned_by(context, results, chosen, [encoder]).items()}
         name, title = f"reward-{encoder}", f"Off-policy evaluation on {context.title}, {encoder}"
-        tables.append(reward_table(facts, earned, name=name, title=title))
-        figures += reward_figures(facts, name=name, title=f", {encoder}")
-        findings.append(reward_finding(facts, f"Reward, {encoder}"))
-        text += explained(facts[0])
+        tables.append(reward_table(simulations, earned, name=name, title=title))
+        figures += reward_figures(simulations, name=name, title=f", {encoder}")
+        findings.append(reward_finding(simulations, f"Reward, {encoder}"))
+        text += explained(simulations[0])
         weight = results.get(_weight(context, encoder, context.seeds[0]).name) if ECOC in chosen else None
         if weight is not None and weight.is_done:
-            figure = choice_figure(weight.facts)
-            w = weight.facts["w"]
+            choice = WeightChoice.model_validate(weight.facts)
+            figure, w = choice_figure(choice), choice.w
             title = f"{figure.title}, {encoder}: {'no weight could be' if w is None else f'w = {w:g} was'} chosen"
             figures.append(figure.model_copy(update={"id": f"choose-w-{encoder}", "title": title}))
     return Section(

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ecoc.ope.results import LOGGED
+from ecoc.ope.results import LOGGED, PolicyValue, SimulationResult
 
 
 @dataclass(frozen=True)
@@ -32,31 +31,31 @@ class PolicyEstimate:
 
 
 def over_seeds(
-    simulations: Sequence[Mapping[str, Any]], truth: Mapping[str, Sequence[float]] | None = None
+    simulations: Sequence[SimulationResult], truth: Mapping[str, Sequence[float]] | None = None
 ) -> list[PolicyEstimate]:
     """Means over seeds; an interval joins those of the seeds with the variation between seeds."""
-    rows: dict[str, list[tuple[Mapping[str, Any], float]]] = {}
+    values: dict[str, list[tuple[PolicyValue, float]]] = {}
     for simulation in simulations:
-        for row in simulation["policies"]:
-            rows.setdefault(row["name"], []).append((row, simulation["policies"][0]["reward"]))
-    return [_estimate(name, of_name, (truth or {}).get(name, ())) for name, of_name in rows.items()]
+        for policy in simulation.policies:
+            values.setdefault(policy.name, []).append((policy, simulation.logged.reward))
+    return [_estimate(name, rows, (truth or {}).get(name, ())) for name, rows in values.items()]
 
 
-def _estimate(name: str, rows: Sequence[tuple[Mapping[str, Any], float]], truth: Sequence[float]) -> PolicyEstimate:
-    ratios = np.array([row["ratio"] for row, _ in rows])
-    half = np.mean([(row["high"] - row["low"]) / 2 for row, _ in rows]) / len(rows) ** 0.5
+def _estimate(name: str, rows: Sequence[tuple[PolicyValue, float]], truth: Sequence[float]) -> PolicyEstimate:
+    ratios = np.array([policy.ratio for policy, _ in rows])
+    half = np.mean([(policy.high - policy.low) / 2 for policy, _ in rows]) / len(rows) ** 0.5
     between = 1.96 * ratios.std(ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else 0.0
     mean, reach = float(ratios.mean()), float(np.hypot(half, between))
     return PolicyEstimate(
         name,
-        rows[0][0]["kind"] == "run",
+        rows[0][0].kind == "run",
         mean,
         mean - reach,
         mean + reach,
-        float(np.mean([row["unpenalised"] / unit for row, unit in rows])),
-        float(np.mean([row["one_step"]["conditional"]["ratio"] for row, _ in rows])),
-        float(np.mean([row["items_shown"] for row, _ in rows])),
-        list(dict.fromkeys(reason for row, _ in rows for reason in row["reasons"])),
+        float(np.mean([policy.unpenalised / unit if unit else 0.0 for policy, unit in rows])),
+        float(np.mean([policy.one_step["conditional"].ratio for policy, _ in rows])),
+        float(np.mean([policy.items_shown for policy, _ in rows])),
+        list(dict.fromkeys(reason for policy, _ in rows for reason in policy.reasons)),
         float(np.mean(truth)) if len(truth) else None,
         float(np.std(truth, ddof=1)) if len(truth) > 1 else None,
     )

@@ -44,6 +44,11 @@ class Column(Config):
     unit: Name = ""
 
 
+def columns(*names: str | tuple[str, int]) -> list[Column]:
+    """Columns by name, those of numbers with their digits after the point."""
+    return [Column(name=name) if isinstance(name, str) else Column(name=name[0], digits=name[1]) for name in names]
+
+
 class Table(Config):
     """Rows of cells; numbers are compared within a group of rows."""
 

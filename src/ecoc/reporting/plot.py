@@ -155,7 +155,7 @@ class Plot:
             "color": colour,
             "linestyle": (0, (3, 2)) if self.figure.series[index].dashed else dashes,
             "marker": _MARKERS[index % len(_MARKERS)],
-            "markersize": 6.5 if self.is_wide else 5.5,
+            "markersize": 7.0 if self.is_wide else 6.0,
             "markerfacecolor": PAPER if is_hollow else colour,
             "markeredgecolor": colour if is_hollow else PAPER,
             "markeredgewidth": 1.4 if is_hollow else 0.6,
@@ -173,6 +173,7 @@ class Plot:
 
     def _draw_bars(self, axes: Axes) -> None:
         axes.spines["left"].set_visible(True)
+        axes.spines["left"].set_position(("axes", 0.0) if self.figure.y.log else ("data", 0.0))
         axes.spines["bottom"].set_visible(False)
         count, base = len(self.series), self.values[0] if self.figure.y.log else 0.0
         thick = (1 - _GAP / self._slot()) / count

@@ -8,14 +8,15 @@ from typing import Any
 from ecoc.data.schema import ITEMS
 from ecoc.errors import ArtifactError
 from ecoc.evaluation.ranks import REPEATS
+from ecoc.evaluation.results import Comparison, EvaluationResult, NormTestResult
 from ecoc.model import Model, Recommendations
-from ecoc.ope.seeds import over_seeds
+from ecoc.ope.results import SimulationResult, WeightChoice
 from ecoc.reporting import tables
-from ecoc.reporting.document import Cell, Column, Number, Table
+from ecoc.reporting.document import Cell, Number, Table, columns
 from ecoc.reporting.sections.comparison import decisive, pairs_table
 from ecoc.reporting.sections.norm_test import cosine_table, norm_test_table, run_names
 from ecoc.reporting.sections.ranking import cases_text, ranking_table, ranking_tables
-from ecoc.reporting.sections.simulation import own_doubts, quality_text, reward_table
+from ecoc.reporting.sections.simulation import quality_text, reward_table
 from ecoc.reporting.sections.weight_choice import outcome, weight_table
 from ecoc.runs.folder import BEST, Run
 from ecoc.storage.atomic import file_sha256
@@ -55,28 +56,28 @@ def _best(result: Result) -> str:
 def _profile(parts: Mapping[str, float], steps: int) -> Table:
     """Where the time of a step went, the largest part first."""
     total = max(sum(parts.values()), 1e-9)
-    columns = [Column(name="part"), Column(name="time per step", unit="ms", digits=3), Column(name="%", digits=1)]
     rows: list[list[Cell]] = [
         [name, Number(value=1000 * seconds / max(steps, 1)), Number(value=100 * seconds / total)]
         for name, seconds in sorted(parts.items(), key=lambda part: -part[1])
     ]
-    return Table(id="profile", title="", columns=columns, rows=rows)
+    heads = columns("part", ("time per step, ms", 3), ("%", 1))
+    return Table(id="profile", title="", columns=heads, rows=rows)
 
 
-def evaluation_text(evaluation: Result) -> str:
+def evaluation_text(evaluation: EvaluationResult) -> str:
     """A run beside policies without training."""
-    name = Path(evaluation["run"]).name
-    lines = [f"{evaluation['run']} on {evaluation['data']}", f"  {cases_text(evaluation)}", ""]
-    shown = ranking_tables({**evaluation, "intervals": {}})
+    name = evaluation.name
+    lines = [f"{evaluation.run} on {evaluation.data}", f"  {cases_text(evaluation)}", ""]
+    shown = ranking_tables(evaluation, has_intervals=False)
     lines += [tables.text(table) + "\n" for table in shown]
-    intervals = (f"{key} {low:.4f} to {high:.4f}" for key in _MAIN for low, high in [evaluation["intervals"][key]])
+    intervals = (f"{key} {low:.4f} to {high:.4f}" for key in _MAIN for low, high in [evaluation.intervals[key]])
     lines.append(f"  95 % intervals over users for {name}: {', '.join(intervals)}")
-    if evaluation["acting"] != "policy":
+    if evaluation.ranking_mode != "policy":
         lines.append(
-            f"  {name} ranks by {evaluation['acting']}: it gives up likeness to the log for long-term reward;"
+            f"  {name} ranks by {evaluation.ranking_mode}: it gives up likeness to the log for long-term reward;"
             " --rank-by policy ranks by its cloned policy"
         )
-    if not evaluation["exclude_seen"] and evaluation["seen"]["cases"] < REPEATS * evaluation["cases"]:
+    if not evaluation.exclude_seen and evaluation.seen.cases < REPEATS * evaluation.cases:
         lines.append(
             "  few targets are items of the user's past, yet those stay in the ranking, as in the paper; --exclude-seen"
             " leaves them out"
@@ -84,16 +85,16 @@ def evaluation_text(evaluation: Result) -> str:
     return "\n".join(lines)
 
 
-def ranking_text(comparison: Result) -> str:
+def ranking_text(comparison: Comparison) -> str:
     """Runs side by side."""
-    title = f"  {comparison['split']} split: {comparison['cases']:,} cases of {comparison['users']:,} users"
-    return f"{title}\n{tables.text(ranking_table(comparison['runs'], name='ranking', title=''))}"
+    title = f"  {comparison.split} split: {comparison.cases:,} cases of {comparison.users:,} users"
+    return f"{title}\n{tables.text(ranking_table(comparison.runs, name='ranking', title=''))}"
 
 
-def comparison_text(comparison: Result) -> str:
+def comparison_text(comparison: Comparison) -> str:
     """Runs side by side, then the differences that decide."""
-    pairs = decisive(comparison["pairs"])
-    lines = [comparison["data"], ranking_text(comparison)]
+    pairs = decisive(comparison.pairs)
+    lines = [comparison.data, ranking_text(comparison)]
     if pairs:
         lines += ["", tables.text(pairs_table(pairs[:_MOST_ROWS])), *_left_out(len(pairs), "comparisons")]
     return "\n".join(lines)
@@ -104,70 +105,72 @@ def _left_out(count: int, what: str) -> list[str]:
     return [f"  {more:,} more {what}: --json lists them, and so does ecoc report"] if more > 0 else []
 
 
-def simulation_text(simulation: Result) -> str:
+def simulation_text(simulation: SimulationResult) -> str:
     """The roll-outs with the paper's ratio beside them, and where the other estimates are."""
-    quality = simulation["simulator"]
-    negatives = quality["negatives"]
-    repeats = "never show an item twice" if simulation["exclude_seen"] else "may repeat items, as the log does"
+    quality = simulation.simulator
+    negatives = quality.negatives
+    repeats = "never show an item twice" if simulation.exclude_seen else "may repeat items, as the log does"
     lines = [
-        f"{simulation['data']}: {simulation['starts']:,} users, {simulation['steps']:.1f} steps each, in"
-        f" {quality['members']} simulators fitted on the {quality['fit_on']}; the log's own policy is 1 and earns"
-        f" {simulation['logged_reward']:.3f} per step",
+        f"{simulation.data}: {simulation.starts:,} users, {simulation.steps:.1f} steps each, in"
+        f" {quality.members} simulators fitted on the {quality.fit_on}; the log's own policy is 1 and earns"
+        f" {simulation.logged_reward:.3f} per step",
         f"  {quality_text(quality)}",
         f"  Policies {repeats}"
         + (f"; {negatives} random items per event stand for what users did not take." if negatives else "."),
         "",
         rollout_text(simulation),
     ]
-    if simulation["estimators"]:
-        count = len(simulation["estimators"])
+    if simulation.estimators:
+        count = len(simulation.estimators)
         lines += ["", f"  {count:,} estimates by importance weighting: --json lists them, and so does ecoc report"]
     return "\n".join(lines)
 
 
-def rollout_text(simulation: Result) -> str:
+def rollout_text(simulation: SimulationResult) -> str:
     """The roll-out of each policy, and why an estimate cannot be trusted."""
-    lines = [f"  No figure can be trusted: {reason}." for reason in simulation["reasons"]]
+    lines = [f"  No figure can be trusted: {reason}." for reason in simulation.reasons]
     table = reward_table([simulation], {}, name="rollout", title="")
     note = "Roll-out: reward per step with the uncertainty penalty, the figure to act on. The one-step ratio favours"
     note += " what pays now and costs later."
     kept = table.rows[:1] + _learned_first(simulation, table)[: _MOST_ROWS - 1]
     lines.append(tables.text(table.model_copy(update={"rows": kept, "note": note})))
     lines += _left_out(len(table.rows), "policies")
-    doubts = own_doubts([simulation], over_seeds([simulation]))
-    return "\n".join([*lines, *(f"  not trusted: {doubt}" for doubt in doubts)])
+    for policy in simulation.policies:
+        own = simulation.own_reasons(policy)
+        lines += [f"  not trusted: {policy.name}: {'; '.join(own)}"] if own else []
+    return "\n".join(lines)
 
 
-def _learned_first(simulation: Result, table: Table) -> list[list[Cell]]:
+def _learned_first(simulation: SimulationResult, table: Table) -> list[list[Cell]]:
     """Rows after the log's, those of runs first where not all can be shown."""
-    rows = list(zip(simulation["policies"], table.rows, strict=True))[1:]
+    rows = list(zip(simulation.policies, table.rows, strict=True))[1:]
     if len(table.rows) > _MOST_ROWS:
-        rows.sort(key=lambda pair: pair[0]["kind"] != "run")
+        rows.sort(key=lambda pair: pair[0].kind != "run")
     return [row for _, row in rows]
 
 
-def weight_text(choice: Result) -> str:
+def weight_text(choice: WeightChoice) -> str:
     """Reward and ranking quality over the weight, and the choice."""
     first, *doubts = outcome(choice)
     title = "roll-outs from validation histories, in simulators fitted on the training part of the log"
     lines = [
-        f"{choice['run']}: the weight w of the long-term value; {title}",
+        f"{choice.run}: the weight w of the long-term value; {title}",
         "",
-        tables.text(weight_table(choice["points"], "reward", choice["w"])),
+        tables.text(weight_table(choice)),
         "",
-        f"  {first}" + ("" if choice["w"] is None else "; written into the run, which ranks by it from now on"),
+        f"  {first}" + ("" if choice.w is None else "; written into the run, which ranks by it from now on"),
     ]
     return "\n".join([*lines, *(f"  {doubt}" for doubt in doubts)])
 
 
-def norm_test_text(test: Result) -> str:
+def norm_test_text(test: NormTestResult) -> str:
     """The test of each run above its controls, then the cosines by rank."""
-    flags = zip(run_names(test["rows"]), test["rows"], strict=True)
+    flags = zip(run_names(test.rows), test.rows, strict=True)
     return "\n".join(
         [
-            f"normalisation test: {test['samples']:,} test interactions, {test['repeats']} repeats",
+            f"normalisation test: {test.samples:,} test interactions, {test.repeats} repeats",
             tables.text(norm_test_table(test)),
-            *(f"  {name}: {row['flag']}" for name, row in flags if row["flag"]),
+            *(f"  {name}: {row.flag}" for name, row in flags if row.flag),
             "  Random item vectors pass the test too: compare the effect with theirs; it says more than t and p.",
             "",
             tables.text(cosine_table(test)),
@@ -201,8 +204,7 @@ def recommendations_text(answer: Result, queries: Sequence[str]) -> str:
 def _list_table(entries: Sequence[Result]) -> Table:
     has_value = any(entry["value"] is not None for entry in entries)
     has_title = any(entry["title"] for entry in entries)
-    columns = [Column(name="rank", digits=0), Column(name="item"), Column(name="score")]
-    columns += [Column(name="value", digits=3)] * has_value + [Column(name="title")] * has_title
+    heads = columns(("rank", 0), "item", "score") + columns(("value", 3)) * has_value + columns("title") * has_title
     rows: list[list[Cell]] = [
         [
             Number(value=place),
@@ -213,7 +215,7 @@ def _list_table(entries: Sequence[Result]) -> Table:
         ]
         for place, entry in enumerate(entries, 1)
     ]
-    return Table(id="list", title="", columns=columns, rows=rows)
+    return Table(id="list", title="", columns=heads, rows=rows)
 
 
 def run_json(path: Path, *, verify: bool) -> dict[str, Any]:

@@ -331,7 +331,7 @@ def cell(section: Section, row: int, column: str) -> Any:
 
 def test_the_section_shows_controls_the_paper_and_only_points_with_enough_samples(made: Path) -> None:
     facts = normtest([made / "sasrec"], samples=300, repeats=2)
-    section = norm_test_section(facts.model_dump(), "yelp")
+    section = norm_test_section(facts, "yelp")
     assert all(len(row) == len(section.tables[0].columns) for row in section.tables[0].rows)
     assert section.tables[0].rows[0][0] == "sasrec"
     assert len(section.tables[0].rows) == 3
@@ -343,9 +343,9 @@ def test_the_section_shows_controls_the_paper_and_only_points_with_enough_sample
     shown = [point.x for point in section.figures[0].series[0].points]
     assert shown == [entry.k for entry in facts.cosine_by_rank if entry.count >= 30]
     assert 0 < len(shown) < len(facts.cosine_by_rank)
-    assert len(norm_test_section(facts.model_dump(), None).tables[0].columns) == len(section.tables[0].columns) - 3
+    assert len(norm_test_section(facts, None).tables[0].columns) == len(section.tables[0].columns) - 3
     endless = facts.model_copy(update={"rows": [facts.rows[0].model_copy(update={"t": math.inf})]})
-    assert cell(norm_test_section(endless.model_dump()), 0, "t") == "infinite*"
+    assert cell(norm_test_section(endless), 0, "t") == "infinite*"
 
 
 def test_the_papers_t_follows_from_its_mean_and_deviation() -> None:

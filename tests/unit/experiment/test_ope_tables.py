@@ -18,9 +18,6 @@ from ecoc.experiment.ope_truth import (
 from ecoc.reporting.document import Number, Table
 from ecoc.reporting.drawable import is_empty
 from ecoc.reporting.figures import draw
-from ecoc.reporting.sections.simulation import explained, reward_figures, reward_finding, reward_table
-from ecoc.reporting.sections.weight_choice import choice_figure
-from ecoc.reporting.tables import best_cells
 
 TRUTH = {"logged": [0.5, 0.4, 0.6], "good": [1.0, 0.9, 1.1], "fair": [0.6, 0.5, 0.7], "poor": [0.2, 0.1, 0.3]}
 
@@ -124,7 +121,6 @@ def test_regret_of_the_chosen_weight() -> None:
     assert "w = 5: regret 10.0%" in table.title
     assert [row[0] for row in table.rows][3:5] == ["5 (chosen)", "10 (best)"]
     assert [row[-1] for row in table.rows] == ["yes"] * 6 + ["no"]
-    assert not is_empty(choice_figure({"w": 5.0, "points": points}))
     table = _regret(truth, {"w": None, "reasons": ["too few", "no refusals"], "points": points})
     assert table.title == "No weight could be chosen without the truth"
     assert table.note.endswith("Not chosen: too few. Not chosen: no refusals.")
@@ -138,47 +134,6 @@ def test_coverage_is_the_share_of_logs_whose_interval_holds_the_truth() -> None:
     assert cell(table, "p, 5% of decisions", "holds the truth, %") == Number(value=50.0)
     assert coverage_table([], {"p 0.05": 1.2}) == []
     assert coverage_table(logs, {}) == []
-
-
-def test_the_table_of_rewards_joins_seeds_and_says_what_is_not_trusted() -> None:
-    facts = [simulated(), simulated(good=2.4)]
-    table = reward_table(facts, {"good": [1.0, 1.2]}, name="reward", title="Reward")
-    good = cell(table, "good", "roll-out, log = 1")
-    assert good.value == pytest.approx(2.3)
-    assert good.low < 2.2, "seeds that differ widen the interval"
-    assert cell(table, "good", "true reward per step").value == pytest.approx(1.1)
-    assert cell(table, "fair", "true reward per step") is None
-    assert (cell(table, "good", "trusted"), cell(table, "poor", "trusted")) == ("yes", "no")
-    assert "poor: it was never seen." in table.note
-    assert "No figure" not in table.note
-    figures = reward_figures(facts, name="reward", title="")
-    assert all(figure.y.line == 1.0 and "logged" not in figure.x.names for figure in figures)
-    assert [figure.note for figure in figures] == ["Not to be trusted: poor.", ""]
-    assert "log-loss 0.5000" in " ".join(explained(facts[0]))
-
-
-def test_findings_name_what_can_be_trusted_and_how_well_estimators_rank() -> None:
-    found = reward_finding([simulated()], "Reward, sasrec")
-    assert found == "Reward, sasrec: good earns 2.20 times what the log's policy earns, by roll-outs; fair 1.30."
-    one_trusted = [simulated(), simulated()]
-    one_trusted[1]["policies"][1]["reasons"] = ["never seen"]
-    assert reward_finding(one_trusted, "Reward").startswith("Reward: fair earns 1.30 times"), "in doubt with one seed"
-    nothing = simulated()
-    for row in nothing["policies"]:
-        row["reasons"] = ["never seen"]
-    assert reward_finding([nothing], "Reward") == "Reward: no figure of a learned policy can be trusted."
-    nothing["reasons"] = ["never seen"]
-    assert reward_finding([nothing], "Reward") == "Reward: no figure of a learned policy can be trusted: never seen."
-    bars, _ = reward_figures([nothing], name="reward", title="")
-    assert bars.note == "No figure can be trusted: never seen."
-    note = reward_table([nothing, nothing], {}, name="reward", title="Reward").note
-    assert note.endswith("2 seeds. No figure can be trusted: never seen."), "said once, not of every policy"
-
-
-def test_what_cannot_be_trusted_is_never_set_in_bold() -> None:
-    rows = reward_table([simulated(poor=9.0)], {}, name="reward", title="Reward")
-    best = {rows.rows[row][0] for row, column in best_cells(rows) if rows.columns[column].name == "roll-out, log = 1"}
-    assert best == {"good"}
 
 
 def test_findings_of_the_truth_name_both_estimators() -> None:

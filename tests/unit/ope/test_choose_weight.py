@@ -98,7 +98,7 @@ def test_a_choice_is_kept_and_acted_on(run: Path, monkeypatch: pytest.MonkeyPatc
     for point in found.points:
         keys = set(point.model_dump())
         assert {"reward", "ratio", "low", "high", "trusted", "reasons", "ndcg@10", "items_shown"} <= keys
-    assert f"chosen: w = {found.w:g}" in weight_text(found.model_dump())
+    assert f"chosen: w = {found.w:g}" in weight_text(found)
 
 
 def test_simulators_that_know_too_little_choose_nothing(run: Path) -> None:
@@ -107,7 +107,7 @@ def test_simulators_that_know_too_little_choose_nothing(run: Path) -> None:
     assert found.reasons == found.points[0].reasons[: len(found.reasons)]
     assert not (run / ACTING).exists()
     assert load(run).policy.ranking_mode == "blend-w10", "as before"
-    page = weight_text(found.model_dump())
+    page = weight_text(found)
     assert f"not chosen, the run ranks as before: {found.reasons[0]}" in page
     assert "chosen: w" not in page
 

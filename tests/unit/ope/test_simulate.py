@@ -244,7 +244,7 @@ def test_the_paper_s_ratio_stands_beside_one_with_negatives(made: Path) -> None:
     found = simulate([made / "supervised"], config=replace(SMALL, members=1, negatives=2))
     assert all(set(row.one_step) == {"conditional", "with negatives"} for row in found.policies)
     assert found.simulator.negatives == 2
-    page = simulation_text(found.model_dump())
+    page = simulation_text(found)
     assert "2 random items per event stand for what users did not take" in page
 
 
@@ -254,9 +254,9 @@ def test_pages_say_what_cannot_be_trusted(facts: SimulationResult) -> None:
     changed["policies"][1] |= {"reasons": [], "trusted": True}
     changed["policies"][3] |= {"reasons": ["of all"], "trusted": False}
     changed["policies"][4] |= {"reasons": ["of all", "a reason", "another"], "trusted": False}
-    page = simulation_text(changed)
+    page = simulation_text(SimulationResult.model_validate(changed))
     assert page.count("No figure can be trusted: of all.") == 1
-    assert "  not trusted: supervised: a reason; another." in page
+    assert "  not trusted: supervised: a reason; another" in page
     trust = {line.split()[0]: line for line in page.splitlines() if line.startswith("    ")}
     assert " reference " in trust["logged"] and " yes " not in trust["logged"], "it is 1 by definition"
     assert " no " in trust["best"] and " no " in trust["supervised"] and " yes " in trust["random"]

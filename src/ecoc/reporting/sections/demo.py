@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ecoc.data.sequences import Dataset
+from ecoc.evaluation.results import Comparison
+from ecoc.ope.results import SimulationResult
 from ecoc.reporting.document import (
     Axis,
     Cell,
-    Column,
     Document,
     Figure,
     Number,
@@ -16,6 +16,7 @@ from ecoc.reporting.document import (
     Section,
     Series,
     Table,
+    columns,
     save_document,
 )
 from ecoc.reporting.provenance import made_with
@@ -34,12 +35,12 @@ def write_report(  # noqa: PLR0913 - one parameter per result of the demo
     *,
     earned: Mapping[str, Evaluation],
     about: Mapping[str, str],
-    compared: Mapping[str, Any],
+    compared: Comparison,
     curve: Sequence[Mapping[str, float]],
-    simulated: Mapping[str, Any],
+    simulated: SimulationResult,
+    gain: float,
 ) -> str:
     """Write report.json and report.html into the demo's folder; return the path of the page."""
-    gain = earned["ecoc"].reward / earned["supervised"].reward
     command = f"ecoc demo -o {folder.name} --world {world} --seed {seed}"
     sections = [
         _truth(earned, about),
@@ -72,13 +73,6 @@ def write_report(  # noqa: PLR0913 - one parameter per result of the demo
 
 def truth_table(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Table:
     """One row per policy: the reward it really earns."""
-    columns = [
-        Column(name="policy"),
-        Column(name="true reward per step", digits=3),
-        Column(name="items shown", digits=0),
-        Column(name="tempting", unit="%", digits=0),
-        Column(name="what it does"),
-    ]
     rows: list[list[Cell]] = [
         [
             name,
@@ -89,8 +83,17 @@ def truth_table(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> T
         ]
         for name, result in earned.items()
     ]
+    heads = columns("policy", ("true reward per step", 3), ("items shown", 0), ("tempting, %", 0), "what it does")
     note = "Brackets are 95 % intervals over users. Tempting items please now and cost later. Oracles know the world."
-    return Table(id="truth", title="", columns=columns, rows=rows, note=note)
+    return Table(id="truth", title="", columns=heads, rows=rows, note=note)
+
+
+def weights_table(curve: Sequence[Mapping[str, float]]) -> Table:
+    """One row per weight w: true reward, ranking quality and number of different items shown."""
+    keys = ("true_reward", "ndcg@10", "items_shown")
+    rows: list[list[Cell]] = [[f"{point['w']:g}", *(Number(value=point[key]) for key in keys)] for point in curve]
+    heads = columns("w", ("true reward per step", 3), "NDCG@10", ("items shown", 0))
+    return Table(id="weights", title="", columns=heads, rows=rows)
 
 
 def _truth(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Section:
@@ -126,6 +129,7 @@ def _trade(curve: Sequence[Mapping[str, float]]) -> Section:
             "The weight w of the long-term value is one number, which can change after training. With w = 0 the policy"
             " ranks as the log did; the larger w, the more it counts later reward and the less it resembles the log."
         ],
+        tables=[weights_table(curve).model_copy(update={"title": "Effect of the weight w"})],
         figures=[
             Figure(
                 id="trade",
@@ -140,7 +144,7 @@ def _trade(curve: Sequence[Mapping[str, float]]) -> Section:
     )
 
 
-def _estimated(simulated: Mapping[str, Any], earned: Mapping[str, Evaluation]) -> Section:
+def _estimated(simulated: SimulationResult, earned: Mapping[str, Evaluation]) -> Section:
     known = {name: [result.reward] for name, result in earned.items() if name != "popular"}  # other than the log's
     return Section(
         id="estimated",
@@ -152,11 +156,11 @@ def _estimated(simulated: Mapping[str, Any], earned: Mapping[str, Evaluation]) -
     )
 
 
-def _ranking(compared: Mapping[str, Any]) -> Section:
-    title = f"{compared['cases']:,} test cases of {compared['users']:,} users, all items ranked"
+def _ranking(compared: Comparison) -> Section:
+    title = f"{compared.cases:,} test cases of {compared.users:,} users, all items ranked"
     return Section(
         id="ranking",
         title="Ranking what users did next",
-        tables=[ranking_table(compared["runs"], name="ranking", title=title)],
+        tables=[ranking_table(compared.runs, name="ranking", title=title)],
         caveats=[CAVEAT],
     )

@@ -1,13 +1,11 @@
 """The normalisation test, with the paper's own values beside it: the results of `ecoc.normtest`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
-
-Row = Mapping[str, Any]
+from ecoc.evaluation.results import NormTestEntry, NormTestResult, NormTestRow
+from ecoc.reporting.document import Axis, Cell, Figure, Number, Point, Section, Series, Table, columns
 
 PAPER_DATA = ("yelp", "tmall", "rl4rs")
 PAPER: dict[str, tuple[tuple[float, float, float], ...]] = {  # mean, standard deviation and t on each of PAPER_DATA
@@ -24,7 +22,6 @@ PAPER: dict[str, tuple[tuple[float, float, float], ...]] = {  # mean, standard d
     "bert4rec": ((2.47, 0.12, 2035), (2.29, 0.05, 4317), (2.12, 0.08, 2850)),
 }
 FEWEST = 30  # samples of a point that is drawn
-SIGNIFICANT = 0.001
 CONTROLS = {"trained": "random directions, its own norms", "untrained": "random vectors, as before training"}
 CAVEATS = [
     "The test also rejects its null hypothesis for random item vectors, as the control rows show; it does not prove"
@@ -44,15 +41,10 @@ def paper_values(encoder: str, data: str | None) -> tuple[float, float, float] |
     return PAPER[encoder][PAPER_DATA.index(data)]
 
 
-def _is_starred(row: Row) -> bool:
-    """Whether a row gets the paper's star."""
-    return float(row["p"]) < SIGNIFICANT
-
-
-def norm_test_section(test: Row, paper_data: str | None = None) -> Section:
+def norm_test_section(test: NormTestResult, paper_data: str | None = None) -> Section:
     """The section of a norm test; `paper_data` names the dataset of the paper to compare with, if not the run's own."""
-    names = run_names(test["rows"])
-    flags = [f"{name}: {row['flag']}." for name, row in zip(names, test["rows"], strict=True) if row["flag"]]
+    names = run_names(test.rows)
+    flags = [f"{name}: {row.flag}." for name, row in zip(names, test.rows, strict=True) if row.flag]
     return Section(
         id="normtest",
         title="Statistical normalisation test",
@@ -60,8 +52,8 @@ def norm_test_section(test: Row, paper_data: str | None = None) -> Section:
         text=[
             "X is the score of every item for a user, Y its cosine, Z the item's norm with the sign of the score."
             " D = artanh Spearman(X, Y) - artanh Spearman(X, Z); H1: on average D > 0, the angle matters more for the"
-            f" ranking than the norm. {test['samples']:,} test interactions per repeat, averages over"
-            f" {test['repeats']} repeats."
+            f" ranking than the norm. {test.samples:,} test interactions per repeat, averages over"
+            f" {test.repeats} repeats."
         ],
         tables=[norm_test_table(test, paper_data)],
         figures=[_figure(test, names)],
@@ -69,44 +61,42 @@ def norm_test_section(test: Row, paper_data: str | None = None) -> Section:
     )
 
 
-def _finding(test: Row) -> str:
-    starred, controls = (sum(map(_is_starred, test[kind])) for kind in ("rows", "controls"))
+def _finding(test: NormTestResult) -> str:
+    starred, controls = sum(row.is_starred for row in test.rows), sum(one.is_starred for one in test.controls)
     return (
-        f"Normalisation test: the angle matters more than the norm (p < .001) in {starred} of {len(test['rows'])}"
-        f" runs, and in {controls} of {len(test['controls'])} controls with random directions."
+        f"Normalisation test: the angle matters more than the norm (p < .001) in {starred} of {len(test.rows)}"
+        f" runs, and in {controls} of {len(test.controls)} controls with random directions."
     )
 
 
-def run_names(rows: Sequence[Row]) -> list[str]:
+def run_names(rows: Sequence[NormTestRow]) -> list[str]:
     """A name for each run: its encoder where that is enough, and the method unless it is supervised."""
-    plain = [row["encoder"] if row["method"] == "supervised" else f"{row['method']} {row['encoder']}" for row in rows]
+    plain = [row.encoder if row.method == "supervised" else f"{row.method} {row.encoder}" for row in rows]
     return [
-        f"{name} ({Path(row['run']).name})" if plain.count(name) > 1 else name
+        f"{name} ({Path(row.run).name})" if plain.count(name) > 1 else name
         for name, row in zip(plain, rows, strict=True)
     ]
 
 
-def norm_test_table(test: Row, paper_data: str | None = None) -> Table:
+def norm_test_table(test: NormTestResult, paper_data: str | None = None) -> Table:
     """One row per run, its controls below it; the paper's values where it has some."""
-    names = run_names(test["rows"])
+    names = run_names(test.rows)
     published = [
-        paper_values(row["encoder"], paper_data or row["source"]) if row["method"] == "supervised" else None
-        for row in test["rows"]
+        paper_values(row.encoder, paper_data or row.source) if row.method == "supervised" else None for row in test.rows
     ]
     has_paper = any(published)
-    columns = [Column(name="run"), *(Column(name=name, digits=digits) for name, digits in _DIGITS.items())]
-    columns += [Column(name=f"{name} (paper)", digits=_DIGITS[name]) for name in ("Mean", "Std.", "t")] * has_paper
-    each = len(test["controls"]) // max(len(names), 1)
+    heads = columns("run", *_DIGITS.items())
+    heads += columns(*((f"{name} (paper)", _DIGITS[name]) for name in ("Mean", "Std.", "t"))) * has_paper
     rows: list[list[Cell]] = []
-    for place, (name, row) in enumerate(zip(names, test["rows"], strict=True)):
-        rows.append(_cells(name, row) + _paper_cells(published[place]) * has_paper)
-        for control in test["controls"][place * each : (place + 1) * each]:
-            label = f"control of {name}: {CONTROLS[control['norms']]}"
+    for name, paper, (row, controls) in zip(names, published, test.with_controls(), strict=True):
+        rows.append(_cells(name, row) + _paper_cells(paper) * has_paper)
+        for control in controls:
+            label = f"control of {name}: {CONTROLS[control.norms]}"
             rows.append(_cells(label, control) + _paper_cells(None) * has_paper)
     return Table(
         id="normtest",
         title="Does the angle matter more than the norm?",
-        columns=columns,
+        columns=heads,
         rows=rows,
         note="* p < .001, one-sided. Norm sd: standard deviation of the logarithm of the item vectors' norms. Clipped:"
         " a correlation beyond 1 - 1e-7 counts as that. Dropped: a correlation is undefined. Both count distinct"
@@ -114,50 +104,46 @@ def norm_test_table(test: Row, paper_data: str | None = None) -> Table:
     )
 
 
-def _cells(name: str, row: Row) -> list[Cell]:
-    star = "*" if _is_starred(row) else ""
-    keys = ("mean", "std", "t", "effect", "p", "norm_log_sd", "clipped", "dropped")
-    return [name, *(_number(row[key], star if key == "t" else "") for key in keys)]
+def _cells(name: str, entry: NormTestEntry) -> list[Cell]:
+    star = "*" if entry.is_starred else ""
+    numbers = [entry.mean, entry.std, entry.t, entry.effect, entry.p, entry.norm_log_sd, entry.clipped, entry.dropped]
+    return [name, *(_number(value, star if place == 2 else "") for place, value in enumerate(numbers))]
 
 
 def _paper_cells(values: tuple[float, float, float] | None) -> list[Cell]:
     return [None, None, None] if values is None else [Number(value=value) for value in values]
 
 
-def _number(value: float | None, mark: str) -> Cell:
-    """A number; an infinite one, which JSON keeps as null, in words."""
-    if value is None or not math.isfinite(value):
-        return f"{'-' * ((value or 0) < 0)}infinite{mark}"
-    return Number(value=value, mark=mark)
+def _number(value: float, mark: str) -> Cell:
+    """A number; an infinite one in words."""
+    return Number(value=value, mark=mark) if math.isfinite(value) else f"{'-' * (value < 0)}infinite{mark}"
 
 
-def cosine_table(test: Row) -> Table:
+def cosine_table(test: NormTestResult) -> Table:
     """Mean cosine of the user and the next item, by the rank of that item."""
-    columns = [
-        Column(name="run"),
-        Column(name="K", digits=0),
-        Column(name="cosine", digits=3),
-        Column(name="samples", digits=0),
-    ]
+    heads = columns("run", ("K", 0), ("cosine", 3), ("samples", 0))
     rows: list[list[Cell]] = [
         [
             name,
-            Number(value=entry["k"]),
-            None if entry["cosine"] is None else Number(value=entry["cosine"]),
-            Number(value=entry["count"]),
+            Number(value=entry.k),
+            None if entry.cosine is None else Number(value=entry.cosine),
+            Number(value=entry.count),
         ]
-        for name, row in zip(run_names(test["rows"]), test["rows"], strict=True)
-        for entry in row["cosine_by_rank"]
+        for name, row in zip(run_names(test.rows), test.rows, strict=True)
+        for entry in row.cosine_by_rank
     ]
     title = "Mean cosine of user and next item where that item is among the K best"
-    return Table(id="cosines", title=title, columns=columns, rows=rows)
+    return Table(id="cosines", title=title, columns=heads, rows=rows)
 
 
-def _figure(test: Row, names: Sequence[str]) -> Figure:
+def _figure(test: NormTestResult, names: Sequence[str]) -> Figure:
     series = []
-    for name, row in zip(names, test["rows"], strict=True):
-        shown = [entry for entry in row["cosine_by_rank"] if entry["count"] >= FEWEST]
-        points = [Point(x=entry["k"], y=entry["cosine"], label=f"{entry['count']} samples") for entry in shown]
+    for name, row in zip(names, test.rows, strict=True):
+        points = [
+            Point(x=entry.k, y=entry.cosine)
+            for entry in row.cosine_by_rank
+            if entry.cosine is not None and entry.count >= FEWEST
+        ]
         series.append(Series(name=name, points=points))
     return Figure(
         id="cosine-by-rank",

@@ -1,73 +1,85 @@
-"""How well policies rank what users did next: the results of `ecoc.evaluate`, and rows that a comparison shares."""
+"""How well policies rank what users did next: the results of `ecoc.evaluate`, and tables that a comparison shares."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ecoc.reporting.document import Cell, Column, Number, Section, Table
+from ecoc.evaluation.metrics import NAMES
+from ecoc.evaluation.results import EvaluationResult, RankedPolicy
+from ecoc.reporting.document import Cell, Column, Number, Section, Table, columns
 
-METRICS = ("hr@5", "hr@10", "hr@20", "mrr@10", "ndcg@5", "ndcg@10", "ndcg@20")
-LISTS = {"coverage@10": ("coverage", 3), "popularity_lift@10": ("popularity lift", 2), "diversity@10": ("diversity", 3)}
 CAVEAT = "The log shows what its own policy chose, so this measures likeness to that policy, not what users gain."
+_SHOWN = ("hr@5", "hr@10", "hr@20", "mrr@10", "ndcg@5", "ndcg@10", "ndcg@20")
+_LISTS = columns(("coverage", 3), ("popularity lift", 2), ("diversity", 3))
 
-Row = Mapping[str, Any]
+Intervals = Mapping[str, tuple[float, float]]
 
 
-def policy_name(row: Row) -> str:
+def policy_name(policy: RankedPolicy) -> str:
     """A policy's name, with its ranking mode where it could rank otherwise."""
-    return row["name"] if row["acting"] == "policy" else f"{row['name']} ({row['acting'].replace('-', ', ')})"
+    mode = "" if policy.ranking_mode == "policy" else f" ({policy.ranking_mode.replace('-', ', ')})"
+    return f"{policy.name}{mode}"
 
 
-def ranking_table(rows: Sequence[Row], *, name: str, title: str, part: str | None = None) -> Table:
-    """One row per policy; `part` is "seen" or "new" for the targets inside or outside the user's past."""
-    lists = {} if part else {key: shown for key, shown in LISTS.items() if all(key in row for row in rows)}
-    body: list[list[Cell]] = []
-    for row in rows:
-        metrics, intervals = (row[part] if part else row)["metrics"], {} if part else row.get("intervals", {})
-        numbers = [_number(metrics[metric], intervals.get(metric)) for metric in METRICS]
-        body.append([policy_name(row), *numbers, *(Number(value=row[key]) for key in lists)])
-    columns = [Column(name="policy"), *(Column(name=metric.upper(), better="high") for metric in METRICS)]
-    columns += [Column(name=heading, digits=digits) for heading, digits in lists.values()]
-    return Table(id=name, title=title, columns=columns, rows=body)
+def ranking_table(
+    policies: Sequence[RankedPolicy], *, name: str, title: str, intervals: Intervals | None = None
+) -> Table:
+    """One row per policy; the intervals are those of the first."""
+    table = _metrics_table([(policy_name(policy), policy.metrics) for policy in policies], name, title, intervals or {})
+    rows = [
+        [*row, *(Number(value=value) for value in (policy.coverage, policy.popularity_lift, policy.diversity))]
+        for row, policy in zip(table.rows, policies, strict=True)
+    ]
+    return table.model_copy(update={"columns": [*table.columns, *_LISTS], "rows": rows})
 
 
-def _number(value: float, interval: Sequence[float] | None) -> Number:
+def _metrics_table(
+    policies: Sequence[tuple[str, Mapping[str, float]]], name: str, title: str, intervals: Intervals
+) -> Table:
+    first = policies[0][1]
+    shown = [metric for metric in first if metric in _SHOWN or metric not in NAMES]  # also metrics from elsewhere
+    rows: list[list[Cell]] = []
+    for label, metrics in policies:
+        ends = {} if rows else intervals
+        rows.append([label, *(_number(metrics[metric], ends.get(metric)) for metric in shown)])
+    heads = [Column(name="policy"), *(Column(name=metric.upper(), better="high") for metric in shown)]
+    return Table(id=name, title=title, columns=heads, rows=rows)
+
+
+def _number(value: float, interval: tuple[float, float] | None) -> Number:
     low, high = interval or (None, None)
     return Number(value=value, low=low, high=high)
 
 
-def evaluation_rows(evaluation: Row) -> list[Row]:
-    """The evaluated run, then the policies without training."""
-    return [{**evaluation, "name": evaluation["run"].rstrip("/").rpartition("/")[2]}, *evaluation["untrained"]]
-
-
-def ranking_tables(evaluation: Row) -> list[Table]:
+def ranking_tables(evaluation: EvaluationResult, *, has_intervals: bool = True) -> list[Table]:
     """The table of all targets, then of those inside and outside the user's past."""
-    rows = evaluation_rows(evaluation)
-    tables = [ranking_table(rows, name="ranking", title="All targets")]
+    policies = evaluation.policies()
+    intervals = evaluation.intervals if has_intervals else None
+    tables = [ranking_table(policies, name="ranking", title="All targets", intervals=intervals)]
     for part, meaning in (("seen", "already in the user's past"), ("new", "not in the user's past")):
-        cases = evaluation[part]["cases"]
+        subsets = [getattr(holder, part) for holder in (evaluation, *evaluation.untrained)]
+        cases = subsets[0].cases
         if cases:
-            title = f"{part.capitalize()} targets: {meaning} ({cases:,} cases, {cases / evaluation['cases']:.1%})"
-            tables.append(ranking_table(rows, name=f"ranking-{part}", title=title, part=part))
+            title = f"{part.capitalize()} targets: {meaning} ({cases:,} of {evaluation.cases:,} cases)"
+            named = [(policy_name(policy), subset.metrics) for policy, subset in zip(policies, subsets, strict=True)]
+            tables.append(_metrics_table(named, f"ranking-{part}", title, {}))
     return tables
 
 
-def ranking_section(evaluation: Row) -> Section:
-    """The section of an evaluated run."""
-    return Section(
-        id="ranking",
-        title=f"Ranking what users did next: {evaluation_rows(evaluation)[0]['name']}",
-        text=[f"{cases_text(evaluation)} Brackets are 95 % intervals over users."],
-        tables=ranking_tables(evaluation),
-        caveats=[CAVEAT],
-        commands=[f"ecoc evaluate {evaluation['run']}"],
+def cases_text(evaluation: EvaluationResult) -> str:
+    """Which cases were ranked."""
+    past = "are left out of" if evaluation.exclude_seen else "stay in"
+    return (
+        f"{evaluation.split.capitalize()} split: {evaluation.cases:,} cases of {evaluation.users:,} users; all"
+        f" {evaluation.items:,} items are ranked, and items of the user's past {past} the ranking."
     )
 
 
-def cases_text(evaluation: Row) -> str:
-    """Which cases were ranked."""
-    past = "are left out of" if evaluation["exclude_seen"] else "stay in"
-    return (
-        f"{evaluation['split'].capitalize()} split: {evaluation['cases']:,} cases of {evaluation['users']:,} users;"
-        f" all {evaluation['items']:,} items are ranked, and items of the user's past {past} the ranking."
+def ranking_section(evaluation: EvaluationResult) -> Section:
+    """The section of an evaluated run."""
+    return Section(
+        id="ranking",
+        title=f"Ranking what users did next: {evaluation.name}",
+        text=[f"{cases_text(evaluation)} Brackets are 95 % intervals over users."],
+        tables=ranking_tables(evaluation),
+        caveats=[*evaluation.notes, CAVEAT],
+        commands=[f"ecoc evaluate {evaluation.run}"],
     )

@@ -1,10 +1,10 @@
 """What policies would earn, estimated from the log: the results of `ecoc.simulate`, of one seed or of several."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from ecoc.ope.results import SimulationResult, SimulatorQuality
 from ecoc.ope.seeds import PolicyEstimate, over_seeds
-from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
+from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table, columns
 
 CAVEATS = (
     "The simulators know only what the log shows. If the logging policy used information that is not in the log, they"
@@ -17,44 +17,36 @@ CAVEATS = (
 )
 _LONGEST = 20_000
 
-Simulation = Mapping[str, Any]
 
-
-def explained(simulation: Simulation) -> list[str]:
+def explained(simulation: SimulationResult) -> list[str]:
     """How the estimates were made, and how good the simulators are."""
-    quality, settings = simulation["simulator"], simulation["settings"]
+    quality, settings = simulation.simulator, simulation.settings
     return [
         "Each policy is rolled out step by step, from logged test histories, in an ensemble of user simulators fitted"
         " on the log. The log's own policy, estimated, is rolled out in the same simulators; its reward is 1. The"
-        f" penalty is {settings['penalty']:g} × (ensemble disagreement on the policy's steps − disagreement on logged"
+        f" penalty is {settings.penalty:g} × (ensemble disagreement on the policy's steps − disagreement on logged"
         " steps).",
         quality_text(quality),
     ]
 
 
-def quality_text(quality: Mapping[str, Any]) -> str:
+def quality_text(quality: SimulatorQuality) -> str:
     """How well the simulators predict held-out events."""
     return (
-        f"The simulators on {quality['events']:,} held-out events: log-loss {quality['log_loss']:.4f} (feedback shares"
-        f" alone: {quality['log_loss_of_shares']:.4f}), calibration error {quality['calibration_error']:.4f}, reward"
-        f" error {quality['reward_error']:+.1%}."
+        f"The simulators on {quality.events:,} held-out events: log-loss {quality.log_loss:.4f} (feedback shares"
+        f" alone: {quality.log_loss_of_shares:.4f}), calibration error {quality.calibration_error:.4f}, reward"
+        f" error {quality.reward_error:+.1%}."
     )
 
 
 def reward_table(
-    simulations: Sequence[Simulation], earned: Mapping[str, Sequence[float]], *, name: str, title: str
+    simulations: Sequence[SimulationResult], earned: Mapping[str, Sequence[float]], *, name: str, title: str
 ) -> Table:
     """One row per policy; `simulations` are of one seed each, `earned` the true rewards of each seed, if known."""
     estimates = over_seeds(simulations, earned)
-    columns = [
-        Column(name="policy"),
-        Column(name="roll-out, log = 1", better="high", digits=3),
-        Column(name="trusted"),  # beside what it is about, where a narrow page still shows it
-        Column(name="without penalty", digits=3),
-        Column(name="one-step ratio (paper)", digits=3),
-        Column(name="items shown", digits=0),
-        *[Column(name="true reward per step", better="high", digits=3)] * bool(earned),
-    ]
+    heads = columns("policy", "trusted", ("without penalty", 3), ("one-step ratio (paper)", 3), ("items shown", 0))
+    heads.insert(1, Column(name="roll-out, log = 1", better="high", digits=3))
+    heads += [Column(name="true reward per step", better="high", digits=3)] * bool(earned)
     body: list[list[Cell]] = [
         [
             one.name,
@@ -68,24 +60,24 @@ def reward_table(
         for one in estimates
     ]
     first, seeds = simulations[0], f" and {len(simulations)} seeds" if len(simulations) > 1 else ""
-    note = [f"{first['starts']:,} users, {first['steps']:.1f} steps each; intervals over users and simulators{seeds}."]
+    note = [f"{first.starts:,} users, {first.steps:.1f} steps each; intervals over users and simulators{seeds}."]
     note += _common_doubt(simulations)
-    note += [f"Not trusted: {doubts}"] if (doubts := " ".join(own_doubts(simulations, estimates))) else []
-    return Table(id=name, title=title, columns=columns, rows=body, note=" ".join(note)[:_LONGEST])
+    note += [f"Not trusted: {doubts}"] if (doubts := " ".join(_own_doubts(simulations, estimates))) else []
+    return Table(id=name, title=title, columns=heads, rows=body, note=" ".join(note)[:_LONGEST])
 
 
-def own_doubts(simulations: Sequence[Simulation], estimates: Sequence[PolicyEstimate]) -> list[str]:
+def _own_doubts(simulations: Sequence[SimulationResult], estimates: Sequence[PolicyEstimate]) -> list[str]:
     """Why single estimates cannot be trusted, apart from what holds for all."""
     common = _common(simulations)
     reasons = {one.name: [reason for reason in one.reasons if reason not in common] for one in estimates}
     return [f"{name}: {'; '.join(own)}." for name, own in reasons.items() if own]
 
 
-def _common(simulations: Sequence[Simulation]) -> list[str]:
-    return list(dict.fromkeys(reason for simulation in simulations for reason in simulation["reasons"]))
+def _common(simulations: Sequence[SimulationResult]) -> list[str]:
+    return list(dict.fromkeys(reason for simulation in simulations for reason in simulation.reasons))
 
 
-def _common_doubt(simulations: Sequence[Simulation]) -> list[str]:
+def _common_doubt(simulations: Sequence[SimulationResult]) -> list[str]:
     common = _common(simulations)
     return [f"No figure can be trusted: {'; '.join(common)}."] if common else []
 
@@ -94,26 +86,22 @@ def _ratio(one: PolicyEstimate) -> Number:
     return Number(value=one.ratio, low=one.low, high=one.high, is_compared=not one.reasons)
 
 
-def estimators_table(simulation: Simulation) -> Table:
+def estimators_table(simulation: SimulationResult) -> Table:
     """Estimates by importance weighting of logged decisions."""
-    columns = [
-        Column(name="policy"),
-        Column(name="of"),
-        Column(name="estimator"),
-        Column(name="reward per step", digits=3),
-        Column(name="effective sample size", digits=0),
-    ]
     rows: list[list[Cell]] = []
-    for row in simulation["estimators"]:
-        known = row["value"] is not None
-        value = Number(value=row["value"], low=row["low"], high=row["high"]) if known else "no logged decision agrees"
-        rows.append([row["policy"], row["of"], row["estimator"], value, Number(value=row["ess"]) if known else None])
-    mix = f"{simulation['settings']['mix']:.0%}"
+    for one in simulation.estimators:
+        value: Cell = "no logged decision agrees"
+        if one.value is not None:
+            value = Number(value=one.value, low=one.low, high=one.high)
+        size = None if one.ess is None else Number(value=one.ess)
+        rows.append([one.policy, one.of, one.estimator, value, size])
+    heads = columns("policy", "of", "estimator", ("reward per step", 3), ("effective sample size", 0))
+    mix = f"{simulation.settings.mix:.0%}"
     note = f"Weights are estimated propensities: of one decision, or of sessions with {mix} of the policy's decisions."
-    return Table(id="estimators", title="Importance weighting", columns=columns, rows=rows, note=note)
+    return Table(id="estimators", title="Importance weighting", columns=heads, rows=rows, note=note)
 
 
-def reward_finding(simulations: Sequence[Simulation], title: str) -> str:
+def reward_finding(simulations: Sequence[SimulationResult], title: str) -> str:
     """What the roll-outs say of the learned policies, the best that can be trusted first."""
     learned = [one for one in over_seeds(simulations) if one.is_learned]
     trusted = sorted((one for one in learned if not one.reasons), key=lambda one: -one.ratio)
@@ -125,7 +113,7 @@ def reward_finding(simulations: Sequence[Simulation], title: str) -> str:
     return f"{title}: {first.name} earns {first.ratio:.2f} times what the log's policy earns, by roll-outs{rest}."
 
 
-def reward_figures(simulations: Sequence[Simulation], *, name: str, title: str) -> list[Figure]:
+def reward_figures(simulations: Sequence[SimulationResult], *, name: str, title: str) -> list[Figure]:
     """Bars of the roll-out and of the paper's ratio, with the log as a line at 1."""
     estimates = [one for one in over_seeds(simulations) if not one.is_reference]
     doubted = ", ".join(one.name for one in estimates if one.reasons)
@@ -151,7 +139,7 @@ def _bars(name: str, title: str, label: str, policies: list[str], values: Sequen
     )
 
 
-def simulation_section(simulation: Simulation) -> Section:
+def simulation_section(simulation: SimulationResult) -> Section:
     """The section of a simulation of runs."""
     return Section(
         id="simulation",
