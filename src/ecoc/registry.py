@@ -1,4 +1,7 @@
-"""Registry: name -> class. An explicit table; outside packages join through entry points."""
+"""Registry: name -> class. What ecoc has built in stands in one table; outside packages join through entry points.
+
+The table names classes and imports none, so that a help text can list them at no cost.
+"""
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -8,28 +11,74 @@ from ecoc.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
+BUILT_IN: dict[str, dict[str, str]] = {
+    "encoder": {
+        "gru4rec": "ecoc.encoders.gru4rec:GRU4Rec",
+        "narm": "ecoc.encoders.narm:NARM",
+        "stamp": "ecoc.encoders.stamp:STAMP",
+        "caser": "ecoc.encoders.caser:Caser",
+        "nextitnet": "ecoc.encoders.nextitnet:NextItNet",
+        "srgnn": "ecoc.encoders.srgnn:SRGNN",
+        "gcsan": "ecoc.encoders.gcsan:GCSAN",
+        "dhcn": "ecoc.encoders.dhcn:DHCN",
+        "sasrec": "ecoc.encoders.sasrec:SASRec",
+        "ssept": "ecoc.encoders.ssept:SSEPT",
+        "bert4rec": "ecoc.encoders.bert4rec:BERT4Rec",
+    },
+    "method": {
+        "supervised": "ecoc.methods.supervised:Supervised",
+        "ecoc": "ecoc.methods.ecoc.method:ECoC",
+        "sqn": "ecoc.methods.sqn:SQN",
+        "sa2c": "ecoc.methods.sa2c:SA2C",
+        "sdac_sr": "ecoc.methods.sdac:SDACSR",
+        "sdac_dc": "ecoc.methods.sdac:SDACDC",
+        "prl": "ecoc.methods.prl:PRL",
+        "neural_lcb": "ecoc.methods.neural_lcb:NeuralLCB",
+        "popular": "ecoc.methods.untrained:Popular",
+        "recent": "ecoc.methods.untrained:Recent",
+        "markov": "ecoc.methods.untrained:Markov",
+    },
+    "source": {
+        "log": "ecoc.data.sources.log:Log",
+        "yelp": "ecoc.data.sources.yelp:Yelp",
+        "tmall": "ecoc.data.sources.tmall:Tmall",
+        "rl4rs": "ecoc.data.sources.rl4rs:RL4RS",
+        "movielens": "ecoc.data.sources.movielens:MovieLens",
+        "retailrocket": "ecoc.data.sources.retailrocket:RetailRocket",
+        "taobao": "ecoc.data.sources.taobao:Taobao",
+        "world": "ecoc.data.sources.world:World",
+    },
+}
+"""What comes with ecoc, by kind and name, written as entry points are: `module:class`. A new one is one line here."""
+
 
 class Registry(Generic[T]):
     """What there is of one kind, by the name used in flags, configs and reports.
 
-    Installed packages add to it through the entry-point group `ecoc.<kind>s`; a built-in name cannot be taken over.
+    `table` holds classes, or texts `module:class` that are imported when they are first used. Installed packages add
+    to it through the entry-point group `ecoc.<kind>s`; a built-in name cannot be taken over.
     """
 
-    def __init__(self, kind: str, table: Mapping[str, type[T]]) -> None:
+    def __init__(self, kind: str, table: Mapping[str, type[T] | str] | None = None) -> None:
         self.kind = kind
-        self._table = dict(table)
+        self._table: dict[str, type[T] | str] = dict(BUILT_IN[kind] if table is None else table)
 
     def __iter__(self) -> Iterator[str]:
         yield from self._table
         yield from (point.name for point in self._outside() if point.name not in self._table)
 
     def __getitem__(self, name: str) -> type[T]:
-        if name in self._table:
-            return self._table[name]
+        entry = self._table.get(name)
+        if isinstance(entry, str):
+            loaded: type[T] = EntryPoint(name, entry, self._group).load()
+            self._table[name] = loaded
+            return loaded
+        if entry is not None:
+            return entry
         for point in self._outside():
             if point.name == name:
-                found: type[T] = point.load()
-                return found
+                outside: type[T] = point.load()
+                return outside
         raise InputError(f"unknown {self.kind} '{name}'; {did_you_mean(name, self)}")
 
     def register(self, name: str, kind: type[T]) -> None:
@@ -41,5 +90,9 @@ class Registry(Generic[T]):
             raise InputError(f"{self.kind} '{name}' exists already; choose another name")
         self._table[name] = kind
 
+    @property
+    def _group(self) -> str:
+        return f"ecoc.{self.kind}s"
+
     def _outside(self) -> list[EntryPoint]:
-        return list(entry_points(group=f"ecoc.{self.kind}s"))
+        return list(entry_points(group=self._group))

@@ -3,8 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,6 +12,7 @@ from ecoc.data.loader import Mode
 from ecoc.encoders import ENCODERS, EncoderConfig
 from ecoc.errors import InputError, did_you_mean
 from ecoc.methods import METHODS, MethodConfig
+from ecoc.runs.presets import preset_file, presets
 
 
 class TrainConfig(Config):
@@ -140,17 +139,11 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
-def presets() -> list[str]:
-    """Names of the presets that come with ecoc."""
-    names = (path.name for path in files("ecoc.runs.presets").iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
-
-
 def open_preset(name: str, *, encoder: str, method: str) -> dict[str, Any]:
     """A preset's settings for an encoder and a method: what it says of all, then of this one."""
     if name not in presets():
         raise InputError(f"unknown preset '{name}'; {did_you_mean(name, presets())}")
-    content = load_toml(Path(str(files("ecoc.runs.presets") / f"{name}.toml")))
+    content = load_toml(preset_file(name))
     values = {key: content.get(key, {}) for key in ("encoder", "method", "train")}
     values["encoder"] = _merged(values["encoder"], content.get("encoders", {}).get(encoder, {}))
     values["method"] = _merged(values["method"], content.get("methods", {}).get(method, {}))

@@ -11,7 +11,8 @@ from ecoc.experiment import EXPERIMENTS, paper
 from ecoc.experiment.ablation import ABLATED
 from ecoc.experiment.cost import StepCost, measure
 from ecoc.experiment.variants import BASE, ECOC, PAPER, PAPER_DATA, VARIANTS, settings, variant_of
-from ecoc.runs.config import RunConfig, presets
+from ecoc.runs.config import RunConfig
+from ecoc.runs.presets import presets
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError
 from ecoc.methods import METHODS
 from ecoc.runs import config as run
-from ecoc.runs.config import RunConfig, TrainConfig, compose, open_preset, presets
+from ecoc.runs.config import RunConfig, TrainConfig, compose, open_preset
 from ecoc.runs.folder import Run, is_run
+from ecoc.runs.presets import presets
 
 
 def test_nothing_said_is_the_defaults() -> None:
@@ -182,7 +183,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of presets instead of the real one."""
     (tmp_path / "mine.toml").write_text(PRESET)
     (tmp_path / "notes.txt").write_text("")
-    monkeypatch.setattr(run, "files", lambda package: tmp_path)
+    monkeypatch.setattr("ecoc.runs.presets._FOLDER", tmp_path)
     return tmp_path
 
 
