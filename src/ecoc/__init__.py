@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from ecoc.data.prepare import prepare
     from ecoc.data.sequences import Dataset, open_data
     from ecoc.errors import ArtifactError, EcocError, InputError, ResourceError, TrainingError
-    from ecoc.evaluation.evaluate import compare, evaluate
+    from ecoc.evaluation.compare import compare
+    from ecoc.evaluation.evaluate import evaluate
     from ecoc.evaluation.norm_test import normtest
     from ecoc.experiment.reproduce import reproduce
     from ecoc.model import Model, Recommendations, load
@@ -72,7 +73,7 @@ _HOMES = {
     "Model": "ecoc.model",
     "Recommendations": "ecoc.model",
     "evaluate": "ecoc.evaluation.evaluate",
-    "compare": "ecoc.evaluation.evaluate",
+    "compare": "ecoc.evaluation.compare",
     "simulate": "ecoc.ope.simulate",
     "choose_weight": "ecoc.ope.choose_weight",
     "normtest": "ecoc.evaluation.norm_test",

@@ -11,7 +11,7 @@ from ecoc.data.describe import page, summary
 from ecoc.data.prepare import prepare
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.evaluate import compare
+from ecoc.evaluation.compare import compare
 from ecoc.evaluation.evaluate import evaluate as evaluate_run
 from ecoc.model import Model, load
 from ecoc.ope.results import RolloutConfig
@@ -145,7 +145,7 @@ def _curve(model: Model, data: Dataset, market: Market, seed: int) -> list[dict[
     for w in _WEIGHTS:
         view = model.ranked_by("blend", w=w)
         earned = true_reward(view, market, _CURVE_USERS, seed=seed)
-        ranked = evaluate_run(view, data, untrained=False, max_cases=_CURVE_USERS)
+        ranked = evaluate_run(view, data, untrained=False, max_cases=_CURVE_USERS, save=False)
         points.append(
             {
                 "w": w,

@@ -48,6 +48,11 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "taobao": "ecoc.data.sources.taobao:Taobao",
         "world": "ecoc.data.sources.world:World",
     },
+    "metric": {
+        "hr": "ecoc.evaluation.metrics:HitRate",
+        "mrr": "ecoc.evaluation.metrics:ReciprocalRank",
+        "ndcg": "ecoc.evaluation.metrics:DiscountedGain",
+    },
 }
 """What comes with ecoc, by kind and name, written as entry points are: `module:class`. A new one is one line here."""
 

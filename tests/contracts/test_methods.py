@@ -30,7 +30,7 @@ import ecoc
 from ecoc.batch import PAD, History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.evaluate import Options, RankingEvaluator
+from ecoc.evaluation.evaluator import Options, RankingEvaluator
 from ecoc.methods import METHODS
 from ecoc.model import Event, Model, load
 from ecoc.profiling import Stopwatch

@@ -143,8 +143,8 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
     debug: Debug = False,
 ) -> None:
     """Put runs side by side: paired differences over the same test cases, with intervals and p-values."""
-    from ecoc.evaluation.evaluate import COMPARED
-    from ecoc.evaluation.evaluate import compare as work
+    from ecoc.evaluation.compare import COMPARED
+    from ecoc.evaluation.compare import compare as work
     from ecoc.reporting.text import comparison_text
 
     use_threads(threads)
@@ -153,7 +153,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one parameter a flag
             runs,
             data,
             split=split,
-            names=metric or COMPARED,
+            metrics=metric or COMPARED,
             max_cases=max_cases,
             exclude_seen=exclude_seen,
             untrained=untrained,

@@ -85,9 +85,12 @@ def _choose(runs: list[Path], data: Path | None, config: Any, watch: Any, json_:
     from ecoc.reporting.figures import picture
     from ecoc.reporting.sections.weight_choice import choice_figure
     from ecoc.reporting.text import weight_text
+    from ecoc.runs.saved import check_writable
     from ecoc.storage.atomic import write_whole
 
     models = [load(run) for run in runs]
+    for model in models:
+        check_writable(model.run)
     choices = [choose_weight(model, data, config=config, save=False, progress=watch) for model in models]
     answers = []
     for model, choice in zip(models, choices, strict=True):

@@ -22,8 +22,8 @@ from ecoc.batch import PAD
 from ecoc.data.loader import Cases, open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.evaluate import data_of
 from ecoc.evaluation.norm_ranks import Table
+from ecoc.evaluation.opening import data_of
 from ecoc.evaluation.ranks import queries
 from ecoc.evaluation.results import (
     CosineAtRank,
@@ -38,6 +38,7 @@ from ecoc.model import Model, load
 from ecoc.policies import ranking
 from ecoc.policies.base import ROUNDING, Head, InnerProductPolicy
 from ecoc.progress import ProgressCallback, no_progress
+from ecoc.runs.saved import NORM_TEST, save_result, saving
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -117,6 +118,7 @@ def normtest(
     repeats: int = 20,
     max_items: int = 0,
     seed: int = 0,
+    save: bool = True,
     progress: ProgressCallback | None = None,
 ) -> NormTestResult:
     """The paper's test of normalised representations, beside the same test of random item vectors.
@@ -142,7 +144,7 @@ def normtest(
         row, random_vectors = test.run(picks, max_items, seed, watch)
         rows.append(row)
         controls += random_vectors
-    return NormTestResult(
+    result = NormTestResult(
         rows=rows,
         control=controls[0],
         controls=controls,
@@ -152,6 +154,11 @@ def normtest(
         max_items=max_items,
         seed=seed,
     )
+    notes: list[str] = []
+    for model in models if save else []:
+        with saving(model.run, notes):
+            save_result(model.run, NORM_TEST, f"{samples} samples, {repeats} repeats, {max_items} items", result)
+    return result.model_copy(update={"notes": notes})
 
 
 class _Test:

@@ -218,6 +218,7 @@ class NormTestResult(TableResult):
     repeats: int
     max_items: int
     seed: int
+    notes: list[str] = Field(default_factory=list, description="what to know when reading the figures")
 
     def records(self) -> Sequence[Row]:
         """One row per run and control."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
-from ecoc.evaluation.evaluate import Options, RankingEvaluator, RankingResult
+from ecoc.evaluation.evaluator import Options, RankingEvaluator, RankingResult
 from ecoc.evaluation.metrics import KS
 from ecoc.evaluation.ranks import is_seen
 from ecoc.experiment.cost import StepCost, measure

@@ -30,7 +30,9 @@ def cells(context: Context) -> list[Work]:
         from ecoc.evaluation.norm_test import normtest
 
         spec = [context.run(VARIANTS["supervised"], name, context.asked.seed) for name in finished()]
-        return normtest([context.folder(one) for one in spec], context.data, progress=watch).model_dump(), {}
+        return normtest(
+            [context.folder(one) for one in spec], context.data, save=False, progress=watch
+        ).model_dump(), {}
 
     samples = min(context.data.counts.test_targets, _SAMPLES)
     seconds = len(encoders) * (_START + _RANKED * samples * context.data.counts.items)

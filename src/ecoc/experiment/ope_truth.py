@@ -125,7 +125,9 @@ def _estimate(context: Context, size: int, *, alone: bool = False) -> Work:
 
     def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         models = list(models_of(context, watch).values())
-        return simulate(models, context.data, config=settings, cloned=False, progress=watch).model_dump(), {}
+        return simulate(
+            models, context.data, config=settings, cloned=False, save=False, progress=watch
+        ).model_dump(), {}
 
     return Work(
         f"estimate/{encoder_of(context)}/{context.plan.steps}-steps/{'test-alone' if alone else f'{size}-events'}",

@@ -69,7 +69,9 @@ def _simulated(context: Context, chosen: Sequence[Variant], encoder: str, seed: 
 
     def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         models = models_of(context, chosen, encoder, seed, watch)
-        return simulate(models, context.data, config=settings, cloned=False, progress=watch).model_dump(), {}
+        return simulate(
+            models, context.data, config=settings, cloned=False, save=False, progress=watch
+        ).model_dump(), {}
 
     return Work(
         f"simulate/{encoder}/{context.plan.steps}-steps/seed-{seed}",

@@ -7,8 +7,8 @@ from os import PathLike
 from ecoc.data.loader import open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.evaluate import data_of
 from ecoc.evaluation.metrics import means
+from ecoc.evaluation.opening import data_of
 from ecoc.evaluation.ranks import rank_cases
 from ecoc.model import Model, load
 from ecoc.ope.results import Rollout, RolloutConfig, WeightChoice, WeightPoint, renamed_settings
@@ -16,6 +16,7 @@ from ecoc.ope.rollout import acting_by
 from ecoc.ope.simulate import Candidate, RolloutEvaluator
 from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.folder import Run, save_acting
+from ecoc.runs.saved import check_writable
 
 WEIGHTS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _NEAR = 0.02  # share of the best estimate by which a smaller weight may fall short
@@ -45,6 +46,8 @@ def choose_weight(
         raise InputError(
             f"{opened.name}: method {opened.config.method_name} has no critic, so there is no weight to choose"
         )
+    if save:
+        check_writable(opened.run)
     dataset = data_of(opened, data)
     stage = RolloutEvaluator.open(dataset, replace(config, fit_on="train"), "validation", watch)
     history = opened.config.train.min_history

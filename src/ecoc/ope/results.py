@@ -129,6 +129,7 @@ class SimulationResult(TableResult):
     steps: float
     policies: list[PolicyValue]
     estimators: list[EstimatorValue]
+    notes: list[str] = Field(default_factory=list, description="what to know when reading the figures")
     seconds: float
 
     @property

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ecoc.data.loader import open_cases, open_train_sequences
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.evaluate import data_of, open_models, same_data
+from ecoc.evaluation.opening import check_same_data, data_of, open_models
 from ecoc.evaluation.ranks import REPEATS, is_seen
 from ecoc.model import Model
 from ecoc.ope.estimators import one_step, ratio_estimate
@@ -51,6 +51,7 @@ from ecoc.ope.trust import (
 )
 from ecoc.policies.base import Policy, RankBy
 from ecoc.progress import ProgressCallback, no_progress
+from ecoc.runs.saved import SIMULATION, save_result, saving
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -153,6 +154,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     m: int | None = None,
     config: RolloutConfig | None = None,
     cloned: bool = True,
+    save: bool = True,
     progress: ProgressCallback | None = None,
     settings: RolloutConfig | None = None,
 ) -> SimulationResult:
@@ -168,7 +170,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     opened = open_models(models, rank_by, w=w, m=m)
     dataset = data_of(opened[0], data)
     for model in opened:
-        same_data(model, dataset)
+        check_same_data(model, dataset)
     candidates = _told_apart(controls(dataset) + views(opened, cloned=cloned))
     stage = RolloutEvaluator.open(dataset, config, "test", watch)
     logged = open_logged(
@@ -197,7 +199,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         }
         policies.append(value.model_copy(update={"one_step": ratios}))
     watch("play policies", len(candidates), len(candidates))
-    return SimulationResult(
+    result = SimulationResult(
         data=str(dataset.path),
         settings=config,
         exclude_seen=stage.exclude_seen,
@@ -212,6 +214,12 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         estimators=estimators,
         seconds=time.perf_counter() - began,
     )
+    notes: list[str] = []
+    key = ", ".join(f"{model.name} {model.policy.ranking_mode}" for model in opened)
+    for model in opened if save else []:
+        with saving(model.run, notes):
+            save_result(model.run, SIMULATION, key, result)
+    return result.model_copy(update={"notes": [*dict.fromkeys(notes)]})
 
 
 def session_protocol(data: Dataset, settings: RolloutConfig, split: str = "test") -> tuple[bool, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ecoc.data.schema import ITEMS
 from ecoc.errors import ArtifactError
+from ecoc.evaluation.metrics import NAMES
 from ecoc.evaluation.ranks import REPEATS
 from ecoc.evaluation.results import Comparison, EvaluationResult, NormTestResult
 from ecoc.model import Model, Recommendations
@@ -70,7 +71,8 @@ def evaluation_text(evaluation: EvaluationResult) -> str:
     lines = [f"{evaluation.run} on {evaluation.data}", f"  {cases_text(evaluation)}", ""]
     shown = ranking_tables(evaluation, has_intervals=False)
     lines += [tables.text(table) + "\n" for table in shown]
-    intervals = (f"{key} {low:.4f} to {high:.4f}" for key in _MAIN for low, high in [evaluation.intervals[key]])
+    main = {key: ends for key, ends in evaluation.intervals.items() if key in _MAIN or key not in NAMES}
+    intervals = (f"{key} {low:.4f} to {high:.4f}" for key, (low, high) in main.items())
     lines.append(f"  95 % intervals over users for {name}: {', '.join(intervals)}")
     if evaluation.ranking_mode != "policy":
         lines.append(
@@ -82,7 +84,11 @@ def evaluation_text(evaluation: EvaluationResult) -> str:
             "  few targets are items of the user's past, yet those stay in the ranking, as in the paper; --exclude-seen"
             " leaves them out"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *_notes(evaluation.notes)])
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    return [f"  {note}" for note in notes]
 
 
 def ranking_text(comparison: Comparison) -> str:
@@ -97,7 +103,7 @@ def comparison_text(comparison: Comparison) -> str:
     lines = [comparison.data, ranking_text(comparison)]
     if pairs:
         lines += ["", tables.text(pairs_table(pairs[:_MOST_ROWS])), *_left_out(len(pairs), "comparisons")]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_notes(comparison.notes)])
 
 
 def _left_out(count: int, what: str) -> list[str]:
@@ -123,7 +129,7 @@ def simulation_text(simulation: SimulationResult) -> str:
     if simulation.estimators:
         count = len(simulation.estimators)
         lines += ["", f"  {count:,} estimates by importance weighting: --json lists them, and so does ecoc report"]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_notes(simulation.notes)])
 
 
 def rollout_text(simulation: SimulationResult) -> str:
@@ -174,6 +180,7 @@ def norm_test_text(test: NormTestResult) -> str:
             "  Random item vectors pass the test too: compare the effect with theirs; it says more than t and p.",
             "",
             tables.text(cosine_table(test)),
+            *_notes(test.notes),
         ]
     )
 

@@ -32,8 +32,8 @@ def data(made: Path) -> Dataset:
 
 
 def test_differences_are_antisymmetric(runs: Path) -> None:
-    there = ecoc.compare([runs / "sasrec", runs / "markov"], untrained=False, names=NAMES)
-    back = ecoc.compare([runs / "markov", runs / "sasrec"], untrained=False, names=NAMES)
+    there = ecoc.compare([runs / "sasrec", runs / "markov"], untrained=False, metrics=NAMES)
+    back = ecoc.compare([runs / "markov", runs / "sasrec"], untrained=False, metrics=NAMES)
     assert by_name(there) == by_name(back)
     assert len(there.pairs) == len(back.pairs) == len(NAMES)
     means = by_name(there)
@@ -47,7 +47,7 @@ def test_differences_are_antisymmetric(runs: Path) -> None:
 
 
 def test_a_run_against_itself_differs_in_nothing_and_names_are_numbered(runs: Path) -> None:
-    found = ecoc.compare([runs / "markov", runs / "markov", runs / "markov"], names=NAMES)
+    found = ecoc.compare([runs / "markov", runs / "markov", runs / "markov"], metrics=NAMES)
     names = [run.name for run in found.runs]
     assert names == ["markov", "markov (2)", "markov (3)", "popular", "recent", "markov (4)"]
     same = [pair for pair in found.pairs if pair.b.startswith("markov")]
@@ -66,7 +66,7 @@ def test_a_run_may_bear_the_name_of_an_untrained_method(runs: Path) -> None:
 
 
 def test_one_run_is_paired_with_the_untrained_only(runs: Path) -> None:
-    found = ecoc.compare([runs / "sasrec"], names=["hr@5", "ndcg@20"])
+    found = ecoc.compare([runs / "sasrec"], metrics=["hr@5", "ndcg@20"])
     assert [(pair.a, pair.b, pair.metric) for pair in found.pairs] == [
         ("sasrec", name, metric) for name in ("popular", "recent", "markov") for metric in ("hr@5", "ndcg@20")
     ]
@@ -126,10 +126,12 @@ def test_what_cannot_be_compared_is_refused_before_any_work(runs: Path, last: st
     assert not (runs / "sasrec/evaluations").exists()
 
 
-@pytest.mark.parametrize("name", ["ndcg@7", "NDCG@10", "hr", "", "hr@10 "])
+@pytest.mark.parametrize(
+    "name", ["ndcg@0", "ndcg@07", "ndcg@-5", "ndcg@9999999", "ndcg@²", "NDCG@10", "hr", "", "@10", "hr@10 "]
+)
 def test_an_unknown_metric_is_refused_before_runs_are_read(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"unknown metric .*hr@10"):
-        ecoc.compare([tmp_path / "nowhere"], names=["hr@10", name])
+    with pytest.raises(InputError, match=r"unknown metric .*(hr|ndcg)@10"):
+        ecoc.compare([tmp_path / "nowhere"], metrics=["hr@10", name])
 
 
 def test_a_moved_dataset_is_asked_for(tmp_path: Path) -> None:

@@ -196,3 +196,14 @@ def test_who_has_seen_the_whole_catalogue_can_be_judged(tmp_path: Path) -> None:
     assert set(found.metrics.values()) == {0.0}
     assert found.coverage == 0
     json.dumps(found.model_dump(), allow_nan=False)
+
+
+@pytest.mark.parametrize("exclude_seen", [False, True])
+def test_a_note_says_that_recent_equals_popular_where_the_past_is_left_out(runs: Path, exclude_seen: bool) -> None:
+    result = ecoc.evaluate(runs / "sasrec", exclude_seen=exclude_seen)
+    popular, recent = (row.metrics for row in result.untrained[:2])
+    noted = any("recent equals popular" in note for note in result.notes)
+    assert (popular == recent) == noted == exclude_seen
+    compared = ecoc.compare([runs / "sasrec"], exclude_seen=exclude_seen)
+    assert any("recent equals popular" in note for note in compared.notes) == exclude_seen
+    assert ecoc.evaluate(runs / "sasrec", exclude_seen=exclude_seen, untrained=False).notes == []

@@ -11,7 +11,7 @@ from evaluate_case import by_name, fresh_copies, judged_runs, kept, slow_means
 from torch import Tensor
 
 import ecoc
-from ecoc.evaluation.evaluate import Options
+from ecoc.evaluation.evaluator import Options
 from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")

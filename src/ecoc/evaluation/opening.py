@@ -1,0 +1,39 @@
+"""Models and datasets as callers give them: opened, and checked to belong together."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from ecoc.data.sequences import Dataset, open_data
+from ecoc.errors import InputError
+from ecoc.model import Model, load
+from ecoc.policies.base import RankBy
+
+
+def open_models(
+    models: Sequence[Model | str | PathLike[str]], rank_by: RankBy | None, *, w: float | None, m: int | None
+) -> list[Model]:
+    """Models in the ranking mode asked for; those without a critic keep theirs, unless none of them has a critic."""
+    if not models:
+        raise InputError("no run given; name at least one")
+    opened = [model if isinstance(model, Model) else load(model) for model in models]
+    if not any(model.policy.has_critic for model in opened):
+        opened[0].ranked_by(rank_by, w=w, m=m)  # raises if the mode needs a critic
+    return [model.ranked_by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in opened]
+
+
+def data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset:
+    """The given dataset, or the one the run was trained on if it is still in its place."""
+    if data is None:
+        data = str(model.run.result().get("data", {}).get("path", ""))
+        if not Path(data).is_dir():
+            raise InputError(f"{model.name}: its dataset is no longer at '{data}'; say where it is with --data")
+    dataset = data if isinstance(data, Dataset) else open_data(data)
+    check_same_data(model, dataset)
+    return dataset
+
+
+def check_same_data(model: Model, data: Dataset) -> None:
+    """Refuse a dataset that a run was not trained on."""
+    if model.run.result().get("data", {}).get("checksum") != data.checksum:
+        raise InputError(f"{model.name}: was trained on other data than {data.path}; judge it on its own dataset")

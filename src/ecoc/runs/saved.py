@@ -1,0 +1,102 @@
+"""Results kept in a run folder: one JSON file per command, written whole, checked when read.
+
+A file holds the newest result of each key, which names the options. An entry counts only for the weights and the data
+it was computed with; training again makes it stale, and the next save drops it.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from ecoc.config import Config
+from ecoc.errors import ArtifactError, InputError, ResourceError
+from ecoc.result import Result
+from ecoc.runs.folder import Run
+from ecoc.storage.atomic import write_whole
+
+EVALUATION, COMPARISON, SIMULATION, NORM_TEST = "evaluation.json", "comparison.json", "simulation.json", "normtest.json"
+_LARGEST = 32 << 20
+_MOST_ENTRIES = 50  # keys of a file; the oldest go first
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+R = TypeVar("R", bound=Result)
+
+
+class _Entry(Config):
+    weights_sha256: str
+    data_sha256: str
+    result: dict[str, object]
+
+
+class _File(Config):
+    version: int = 1
+    results: dict[str, _Entry]
+
+
+def save_result(run: Run, file: str, key: str, result: Result) -> None:
+    """Keep a result as the newest of its key; a file that cannot be read is replaced."""
+    weights, data = _belongs_to(run)
+    entries: dict[str, _Entry] = {}
+    with suppress(ArtifactError):
+        entries = {name: entry for name, entry in _read(run, file).items() if entry.weights_sha256 == weights}
+    entries.pop(key, None)
+    entries[key] = _Entry(weights_sha256=weights, data_sha256=data, result=json.loads(result.model_dump_json()))
+    newest = dict(list(entries.items())[-_MOST_ENTRIES:])
+    write_whole(run.path / file, [_File(results=newest).model_dump_json(indent=1).encode(), b"\n"])
+
+
+@contextmanager
+def saving(run: Run, notes: list[str] | None = None) -> Iterator[list[str]]:
+    """Write into a run; if its folder is read-only, a note says that nothing was saved."""
+    notes = [] if notes is None else notes
+    try:
+        yield notes
+    except (ResourceError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError) or cause.errno not in _READ_ONLY:
+            raise
+        notes.append(f"not saved: {run.path} is read-only")
+
+
+def load_results(run: Run, file: str, kind: type[R]) -> list[R]:
+    """What a file holds of the run's present weights and data, oldest first; nothing if there is no file."""
+    belongs = _belongs_to(run)
+    current = [entry for entry in _read(run, file).values() if (entry.weights_sha256, entry.data_sha256) == belongs]
+    try:
+        return [kind.model_validate(entry.result) for entry in current]
+    except (ValidationError, InputError) as error:
+        raise ArtifactError(_broken(run, file, error)) from None
+
+
+def check_writable(run: Run) -> None:
+    """Refuse a read-only run folder before work whose result has to be written."""
+    if not os.access(run.path, os.W_OK):
+        raise InputError(f"{run.path}: the folder is read-only, so nothing can be saved in it; make it writable")
+
+
+def _belongs_to(run: Run) -> tuple[str, str]:
+    result = run.result()
+    data = result.get("data")
+    return str(result.get("weights_sha256")), str(data.get("checksum")) if isinstance(data, dict) else ""
+
+
+def _read(run: Run, file: str) -> dict[str, _Entry]:
+    path = run.path / file
+    if not path.is_file():
+        return {}
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ArtifactError(f"{path}: larger than {_LARGEST} bytes; remove it")
+        return _File.model_validate_json(path.read_bytes()).results
+    except (OSError, ValidationError, RecursionError) as error:
+        raise ArtifactError(_broken(run, file, error)) from None
+
+
+def _broken(run: Run, file: str, error: Exception) -> str:
+    what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+    return f"{run.path / file}: not readable ({what[:80]}); remove it, then compute it again"
