@@ -1,11 +1,18 @@
-"""History and Batch: what encoders read and methods learn from, as tensors with shapes."""
+"""History and Batch: what encoders read and methods learn from, as tensors with shapes.
+
+Torch is loaded only when tensors are made: `ecoc prepare` needs `PAD` and must start without it.
+"""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
 
 PAD = 0
 """Index of the padding item. Real items are 1..n."""
@@ -13,7 +20,7 @@ PAD = 0
 
 @dataclass(frozen=True)
 class History:
-    """What users did so far, one row a user, oldest first, padded on the right."""
+    """What users did so far: one row per user, oldest event first, padded on the right."""
 
     items: Tensor  # [B, L] int64; PAD after the end
     feedback: Tensor | None = None  # [B, L] int64; feedback code + 1, 0 unknown or padding
@@ -24,8 +31,8 @@ class History:
         """Number of items in each row, [B]."""
         return (self.items != PAD).sum(1)
 
-    def rows(self, index: Tensor) -> "History":
-        """The chosen rows."""
+    def rows(self, index: Tensor) -> History:
+        """The rows at `index`."""
         feedback = None if self.feedback is None else self.feedback[index]
         return History(self.items[index], feedback, None if self.users is None else self.users[index])
 
@@ -41,19 +48,21 @@ class Dims:
 
 @dataclass(frozen=True)
 class TrainSequences:
-    """The training sequences, for what looks at all of them at once: k is `items[offsets[k]:offsets[k + 1]]`."""
+    """All training sequences at once: sequence k is `items[offsets[k]:offsets[k + 1]]`."""
 
     items: NDArray[np.int64]
     offsets: NDArray[np.int64]
-    rewards: NDArray[np.float32] | None = None  # scaled as in batches; of each item
+    rewards: NDArray[np.float32] | None = None  # one per item, scaled as in batches
 
     def frequency(self, items: int) -> Tensor:
-        """Each item's share of the events, that is, of being a target; [V], an item that never occurs counts once."""
+        """Share of the events that belong to each item, [V]; an item that never occurs counts once."""
+        import torch
+
         counts = torch.bincount(torch.from_numpy(self.items), minlength=items + 1).float()
         return counts.clamp(min=1) / counts.sum()
 
     def rewards_to_go(self) -> NDArray[np.float64]:
-        """R_t = sum of r_t' over t' >= t in the same sequence, not discounted, of every event."""
+        """R_t = sum of r_t' over t' >= t in the same sequence, undiscounted, one per event."""
         if self.rewards is None:
             return np.zeros(len(self.items))
         before = np.concatenate([[0.0], np.cumsum(self.rewards, dtype=np.float64)])
@@ -63,16 +72,18 @@ class TrainSequences:
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows of logged sequences: at each position, what came next and what it was worth."""
+    """Windows of logged sequences: at each position, the item that came next and its reward."""
 
     history: History
     target: Tensor  # [B, L] int64; the item that followed, PAD where there is no transition to learn from
-    reward: Tensor  # [B, L] float32; worth of the target
+    reward: Tensor  # [B, L] float32; reward of the target
     done: Tensor  # [B, L] float32; 1 where the target ended its sequence
     before: Tensor | None = None  # [B, L] int64; events of the sequence before the target
-    returns: Tensor | None = None  # [B, L] float32; worth of the target and all that followed it in training
+    returns: Tensor | None = (
+        None  # [B, L] float32; sum of the rewards of the target and of all training events after it
+    )
 
     @property
     def transitions(self) -> int:
-        """How many positions have a target."""
+        """Number of positions that have a target."""
         return int((self.target != PAD).sum())

@@ -21,7 +21,7 @@ class Config(BaseModel):
 
     @classmethod
     def build(cls, values: Mapping[str, Any], *, where: str = "config") -> Self:
-        """Validate `values`; a wrong one raises InputError with the key, what was found and the nearest right name."""
+        """Validate `values`; a wrong value raises InputError with its key and, for a wrong key, the nearest one."""
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:

@@ -1,14 +1,14 @@
-"""Watcher: what long work tells about how far it is."""
+"""Progress of long work, reported through a callback."""
 
 from typing import Protocol
 
 
 class ProgressCallback(Protocol):
-    """Is told a stage's name, how much is done, how much there is (0 if unknown), and what else is worth seeing."""
+    """Called with the name of a stage, how much is done, the total (0 if unknown), and a note to show beside them."""
 
     def __call__(self, stage: str, done: float, total: float, /, note: str = "") -> None:
-        """Take note."""
+        """Show or record the progress."""
 
 
 def no_progress(stage: str, done: float, total: float, /, note: str = "") -> None:
-    """Nobody looks."""
+    """Ignore all progress."""

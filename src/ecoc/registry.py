@@ -1,6 +1,6 @@
-"""Registry: name -> class. What ecoc has built in stands in one table; outside packages join through entry points.
+"""Registry: name -> class. The built-in classes are in one table; installed packages add to it through entry points.
 
-The table names classes and imports none, so that a help text can list them at no cost.
+The table names classes without importing them, so a help text can list them fast.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,14 +54,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "ndcg": "ecoc.evaluation.metrics:DiscountedGain",
     },
 }
-"""What comes with ecoc, by kind and name, written as entry points are: `module:class`. A new one is one line here."""
+"""The built-in classes by kind and name, as `module:class`. A new class needs one line here."""
 
 
 class Registry(Generic[T]):
-    """What there is of one kind, by the name used in flags, configs and reports.
+    """All classes of one kind, by the name used in options, configs and reports.
 
     `table` holds classes, or texts `module:class` that are imported when they are first used. Installed packages add
-    to it through the entry-point group `ecoc.<kind>s`; a built-in name cannot be taken over.
+    to it through the entry-point group `ecoc.<kind>s`; a built-in name cannot be replaced.
     """
 
     def __init__(self, kind: str, table: Mapping[str, type[T] | str] | None = None) -> None:

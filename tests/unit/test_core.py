@@ -202,6 +202,12 @@ def test_importing_ecoc_loads_nothing_heavy() -> None:
     assert loaded.isdisjoint({*HEAVY, "numpy", "pydantic"})
 
 
+def test_preparing_a_log_starts_without_torch_and_gymnasium() -> None:
+    loaded = modules_after("import ecoc.data.prepare")
+    assert {"duckdb", "ecoc.data.prepare"} <= loaded
+    assert loaded.isdisjoint({"torch", "gymnasium", "typer"})
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"], ["info", "--help"], ["demo", "-h"]])
 def test_help_works_without_torch_or_the_data_engine(arguments: list[str]) -> None:
     code = (

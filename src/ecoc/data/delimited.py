@@ -1,4 +1,4 @@
-"""Delimited text: CSV, TSV and relatives, parsed fast; a slow exact parser says where something is wrong."""
+"""Delimited text (CSV, TSV and similar): a fast parser reads it, a slow exact one finds the line of an error."""
 
 import csv
 from bisect import bisect_right
@@ -17,11 +17,11 @@ from ecoc.data.schema import Reason
 from ecoc.data.text import LONGEST_LINE, TextFile
 from ecoc.errors import InputError
 
-_MULTI = "\x1f"  # stands in for separators of several characters, which the parser does not know
+_MULTI = "\x1f"  # replaces a separator of several characters, which the parser does not support
 
 
 class Delimited(Reader):
-    """CSV, TSV and relatives. `separator` may have several characters (`::`)."""
+    """CSV, TSV and similar formats. `separator` may have several characters (`::`)."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Delimited(Reader):
         return [(row, record[position]) for row, record in whole if record[position].strip()]
 
     def batches(self) -> Batches:
-        """Stream rows; ragged ones go to the bad rows."""
+        """Stream rows; rows with a wrong number of fields become bad rows."""
         self._ragged, self._reported = [], 0
         row = 0
         with closing(self._parsed()) as parsed:
@@ -72,7 +72,7 @@ class Delimited(Reader):
         if self._quoting and self._text.quotes % 2:
             self._refuse_unclosed_quote()
         if not row and not self._ragged:
-            raise InputError(f"{self.path}:1: only a header and no rows; give the rows too")
+            raise InputError(f"{self.path}:1: a header but no rows; give a file with rows")
 
     def _parsed(self) -> Batches:
         positions = [self.columns.index(name) for name in self.selected]
@@ -113,7 +113,7 @@ class Delimited(Reader):
         return "skip"
 
     def report(self) -> None:
-        """Report the ragged rows met since the last call."""
+        """Report the rows with a wrong number of fields since the last call."""
         fresh = self._ragged[self._reported :]
         self._reported = len(self._ragged)
         self._bad.count(Reason.MALFORMED_ROW, len(fresh))
@@ -127,7 +127,7 @@ class Delimited(Reader):
         return self._text.bytes_read
 
     def line_of(self, row: int) -> int:
-        """Line of the row-th good record, by reading the file again."""
+        """Line number of a row; reads the file again."""
         return self._record(self._ordinal(row))[0]
 
     def values_at(self, row: int) -> dict[str, str]:
@@ -135,7 +135,7 @@ class Delimited(Reader):
         return {name: record[self.columns.index(name)] for name in self.selected}
 
     def _ordinal(self, row: int) -> int:
-        """Ordinal among all records of the row-th good one."""
+        """Position of a row among all records, ragged ones included."""
         ordinal = row
         while True:
             moved = row + bisect_right(self._ragged, ordinal + 1)
@@ -173,7 +173,7 @@ class Delimited(Reader):
         except InputError as error:
             where = str(error).rsplit(": ", 1)[0]
             raise InputError(
-                f"{where}: a quote is opened here and not closed before the next separator; "
+                f"{where}: a quote opens here and does not close before the next separator; "
                 "fix the row, or pass --no-quoting if quotes are plain text"
             ) from None
 
@@ -186,7 +186,7 @@ class Delimited(Reader):
 
 @contextmanager
 def _long_fields() -> Iterator[None]:
-    """Let Python's csv module read fields as long as our lines."""
+    """Let Python's csv module read fields as long as the longest line."""
     previous = csv.field_size_limit(16 * LONGEST_LINE)
     try:
         yield
@@ -195,5 +195,5 @@ def _long_fields() -> Iterator[None]:
 
 
 def _guess_separator(line: str) -> str:
-    found = max(",\t;|", key=line.count)
-    return found if found in line else " " if " " in line.strip() else ","
+    separator = max(",\t;|", key=line.count)
+    return separator if separator in line else " " if " " in line.strip() else ","

@@ -1,4 +1,4 @@
-"""A prepared dataset in words: the JSON of `ecoc info` and the page it prints."""
+"""Description of a prepared dataset: the JSON of `ecoc info` and the text it prints."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ _STEPS_SHOWN = 8
 
 
 def summary(data: Dataset) -> dict[str, Any]:
-    """What `ecoc prepare --json` and `ecoc info --json` answer; keys may be added, never renamed."""
+    """Answer of `ecoc prepare --json` and `ecoc info --json`; keys may be added, never renamed."""
     manifest = data.manifest
     dumped = manifest.model_dump(mode="json")
     return {
@@ -36,14 +36,14 @@ def summary(data: Dataset) -> dict[str, Any]:
     }
 
 
-def page(facts: dict[str, Any]) -> str:
-    """The summary for a person."""
-    counts, statistics = facts["counts"], facts["statistics"]
+def page(info: dict[str, Any]) -> str:
+    """The summary as text for a terminal."""
+    counts, statistics = info["counts"], info["statistics"]
     lengths, popularity, reward = (statistics[key] for key in ("sequence_length", "events_per_item", "reward"))
     lines = [
-        f"{facts['path']}: a prepared dataset from source '{facts['source']}' (format version {facts['version']})",
+        f"{info['path']}: a prepared dataset from source '{info['source']}' (format version {info['version']})",
         "",
-        f"  interactions  {counts['interactions']:>12,}   of {facts['rows_in']:,} rows in the log",
+        f"  interactions  {counts['interactions']:>12,}   of {info['rows_in']:,} rows in the log",
         f"  users         {counts['users']:>12,}",
         f"  sequences     {counts['sequences']:>12,}   length: median {lengths['median']:g}, 90 % up to "
         f"{lengths['p90']:g}, longest {lengths['max']:g}",
@@ -51,32 +51,32 @@ def page(facts: dict[str, Any]) -> str:
         f"{popularity['p90']:g}, most {popularity['max']:g}",
         f"  times         {statistics['first_time']} to {statistics['last_time']}",
         f"  reward        mean {reward['mean']:.4g}, from {reward['min']:g} to {reward['max']:g}",
-        "  feedback      " + _feedback(facts),
+        "  feedback      " + _feedback(info),
         "",
-        f"  split         {facts['split']}"
-        + (f", cut at {facts['cut_time']} ({facts['cut']})" if facts["cut"] is not None else ""),
+        f"  split         {info['split']}"
+        + (f", cut at {info['cut_time']} ({info['cut']})" if info["cut"] is not None else ""),
         f"  train         {counts['train']:>12,}   events in {counts['train_sequences']:,} sequences",
         f"  validation    {counts['validation']:>12,}   events in {counts['validation_sequences']:,} sequences",
         f"  test          {counts['test']:>12,}   events in {counts['test_sequences']:,} sequences, "
         f"{counts['test_targets']:,} of them targets",
         "",
-        *_steps(facts),
-        *_dropped(facts),
-        *_paper(facts),
-        f"  checksum      {facts['checksum']}",
+        *_steps(info),
+        *_dropped(info),
+        *_paper(info),
+        f"  checksum      {info['checksum']}",
     ]
     return "\n".join(lines)
 
 
-def _feedback(facts: dict[str, Any]) -> str:
-    names, rewards = facts["feedback"]["names"], facts["feedback"]["rewards"]
-    counted = facts["statistics"]["feedback"]
-    worth = [f" (reward {value:g})" for value in rewards] if rewards else [""] * len(names)
-    return ", ".join(f"{name}{what} {counted[name]:,}" for name, what in zip(names, worth, strict=True))
+def _feedback(info: dict[str, Any]) -> str:
+    names, rewards = info["feedback"]["names"], info["feedback"]["rewards"]
+    counted = info["statistics"]["feedback"]
+    shown_rewards = [f" (reward {value:g})" for value in rewards] if rewards else [""] * len(names)
+    return ", ".join(f"{name}{reward} {counted[name]:,}" for name, reward in zip(names, shown_rewards, strict=True))
 
 
-def _steps(facts: dict[str, Any]) -> list[str]:
-    rows = facts["steps"]
+def _steps(info: dict[str, Any]) -> list[str]:
+    rows = info["steps"]
     shown = rows if len(rows) <= _STEPS_SHOWN else [*rows[:3], None, *rows[-3:]]
     lines = [f"  {'step':<28}{'interactions':>14}{'sequences':>12}{'items':>12}"]
     for row in shown:
@@ -87,29 +87,29 @@ def _steps(facts: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def _dropped(facts: dict[str, Any]) -> list[str]:
-    if not facts["dropped"]:
+def _dropped(info: dict[str, Any]) -> list[str]:
+    if not info["dropped"]:
         return ["  dropped       nothing", ""]
-    kept, total = facts["counts"]["interactions"], sum(facts["dropped"].values())
-    reasons = ", ".join(f"{reason} {rows:,}" for reason, rows in facts["dropped"].items())
+    kept, total = info["counts"]["interactions"], sum(info["dropped"].values())
+    reasons = ", ".join(f"{reason} {rows:,}" for reason, rows in info["dropped"].items())
     lines = [
         f"  dropped       {reasons}",
-        f"                {kept:,} kept + {total:,} dropped = {facts['rows_in']:,} rows",
+        f"                {kept:,} kept + {total:,} dropped = {info['rows_in']:,} rows",
     ]
-    if facts["bad_rows"]:
-        lines += ["  first bad rows", *(f"    {example}" for example in facts["bad_rows"])]
+    if info["bad_rows"]:
+        lines += ["  first bad rows", *(f"    {example}" for example in info["bad_rows"])]
     return [*lines, ""]
 
 
-def _paper(facts: dict[str, Any]) -> list[str]:
-    """Next to the paper's table of statistics, for its three datasets."""
-    if not facts["reference"]:
+def _paper(info: dict[str, Any]) -> list[str]:
+    """Comparison with the paper's table of statistics, for its three datasets."""
+    if not info["reference"]:
         return []
-    filtered = facts["steps"][-2] if len(facts["steps"]) > 1 else facts["steps"][-1]
+    filtered = info["steps"][-2] if len(info["steps"]) > 1 else info["steps"][-1]
     rows = [
-        ("this dataset, filtered", {**filtered, "users": facts["counts"]["users"]}),
-        ("with the other filter rule", facts["alternative"]),
-        ("the paper's table", facts["reference"]),
+        ("this dataset, filtered", {**filtered, "users": info["counts"]["users"]}),
+        ("with the other filter rule", info["alternative"]),
+        ("the paper's table", info["reference"]),
     ]
     lines = [f"  {'statistics':<28}{'interactions':>14}{'users':>12}{'items':>12}"]
     lines += [f"  {name:<28}{row['interactions']:>14,}{row['users']:>12,}{row['items']:>12,}" for name, row in rows]
@@ -117,9 +117,9 @@ def _paper(facts: dict[str, Any]) -> list[str]:
 
 
 def _provenance(data: Dataset) -> dict[str, Any]:
-    """Where the data came from; it is for people only, so a missing or broken one is no error."""
+    """Origin of the data; it is informative only, so a missing or damaged file is no error."""
     try:
-        found = json.loads((data.path / PROVENANCE).read_bytes())
+        content = json.loads((data.path / PROVENANCE).read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

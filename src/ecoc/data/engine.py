@@ -1,4 +1,4 @@
-"""The data engine: one DuckDB database in a scratch folder, with hard limits and our errors."""
+"""The data engine: one DuckDB database in a scratch folder, with a memory limit and the errors of ecoc."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,14 +10,13 @@ import pyarrow as pa
 
 from ecoc.errors import ResourceError
 
-_SHARE = 0.6  # of the memory limit; the rest is for the reader, the interpreter and what the engine does not count
+_SHARE = 0.6  # of the memory limit; the rest is for the reader, the interpreter and memory the engine does not count
 
 
 class Engine:
-    """Runs SQL within `memory` bytes, spilling to `folder` what does not fit.
+    """Runs SQL within `memory` bytes; what does not fit goes to `folder`.
 
-    With `on_disk` the tables themselves live there, compressed: slower to write, but the way for a log much larger than
-    the memory.
+    With `on_disk` the tables are stored there too, compressed: slower, but a log may be much larger than the memory.
     """
 
     def __init__(
@@ -26,7 +25,7 @@ class Engine:
         config: dict[str, Any] = {
             "memory_limit": f"{int(memory * _SHARE) >> 20}MiB",
             "threads": threads,
-            "preserve_insertion_order": False,  # order is asked for where it matters
+            "preserve_insertion_order": False,  # queries state the order where it matters
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
@@ -39,27 +38,27 @@ class Engine:
         self._connection.execute("SET enable_progress_bar = false")
 
     def run(self, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
-        """Execute and fetch a small result."""
+        """Execute and fetch all rows of a small result."""
         try:
             return self._connection.execute(sql, parameters or []).fetchall()
         except duckdb.Error as error:
             raise _translated(error) from error
 
-    def one(self, sql: str, parameters: list[Any] | None = None) -> Any:
-        """The single value of a single row."""
+    def scalar(self, sql: str, parameters: list[Any] | None = None) -> Any:
+        """The value of a result with one row and one column."""
         return self.run(sql, parameters)[0][0]
 
     def stream(self, sql: str, rows: int = 1 << 18) -> Iterator[pa.RecordBatch]:
-        """Execute and stream a large result."""
+        """Execute and stream the rows of a large result."""
         try:
             yield from self._connection.sql(sql).to_arrow_reader(rows)
         except duckdb.Error as error:
             raise _translated(error) from error
 
     def feed(self, batches: Iterator[pa.RecordBatch], sql: str) -> None:
-        """Execute `sql` with `batches` as the view `raw`; nothing happens if there is none.
+        """Execute `sql` with `batches` as the view `raw`; without a batch, do nothing.
 
-        An error in the iterator comes out as it was raised, not as the engine's report of it.
+        An error in the iterator is raised unchanged, not wrapped in an error of the engine.
         """
         raised: list[BaseException] = []
 
@@ -90,7 +89,7 @@ class Engine:
 
 
 def _translated(error: duckdb.Error) -> Exception:
-    """Resource failures as ours; anything else is a fault of this program and stays what it is."""
+    """ResourceError for memory and disk failures; any other error is a bug in ecoc and stays unchanged."""
     text = str(error).splitlines()[0]
     if isinstance(error, duckdb.OutOfMemoryException):
         return ResourceError(f"out of memory while preparing: {text[:200]}; raise --memory")

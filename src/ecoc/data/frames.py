@@ -1,6 +1,6 @@
 """Tables of other libraries: pandas and polars frames and Arrow tables, as columns.
 
-Neither pandas nor polars is imported to recognise its frames: an object is asked for the interfaces it offers.
+A frame is recognised by the interfaces it offers, so neither pandas nor polars is imported.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ _INTERFACES = ("__arrow_c_stream__", "__arrow_c_array__", "__dataframe__")
 
 
 def is_frame(value: object) -> bool:
-    """Whether a value is a table in memory; a query that was not run yet is refused."""
+    """Whether a value is a table in memory; a lazy query is refused."""
     if type(value).__name__ == "LazyFrame":
         raise InputError("source: a LazyFrame holds no rows yet; pass its collect()")
     return any(hasattr(value, name) for name in _INTERFACES)
 
 
 class FrameColumns(Mapping[str, "pa.ChunkedArray"]):
-    """The columns of a frame by name, as Arrow arrays. A column is converted when it is asked for.
+    """The columns of a frame by name, as Arrow arrays. A column is converted when it is first read.
 
     The index of a pandas frame is ignored. Dictionaries (categories) and views of text become plain columns.
     """
@@ -68,7 +68,7 @@ class FrameColumns(Mapping[str, "pa.ChunkedArray"]):
 
     @property
     def size(self) -> int:
-        """Bytes of all columns, roughly."""
+        """Approximate bytes of all columns."""
         if self._is_pandas:
             return int(self._frame.memory_usage(index=False).sum())
         return int(self._frame.nbytes)

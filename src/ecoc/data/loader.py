@@ -1,4 +1,4 @@
-"""Batches of a prepared dataset: windows to learn from, a function of seed and step; histories to judge by."""
+"""Batches of a prepared dataset: training windows, determined by seed and step, and histories for evaluation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,27 +16,27 @@ from ecoc.errors import InputError
 Mode = Literal["random", "tile", "prefix"]
 Ints = NDArray[np.int64]
 
-_BUCKET = 50  # batches whose windows are sorted by length together
+_BUCKET = 50  # batches whose windows are sorted by length as one group
 
 
 @dataclass(frozen=True)
 class _Plan:
     """The windows of an epoch, in batch order."""
 
-    first: Ints  # event each window begins with
-    size: Ints  # its events, the last of which is only a target
+    first: Ints  # first event of each window
+    size: Ints  # its number of events; the last one is only a target
     sequence: Ints
 
 
 class Windows:
     """Training windows of at most `length` + 1 events.
 
-    `random`: one window a sequence and epoch, at a random place. `tile`: windows side by side from the end of each
-    sequence back, so every event but the first is a target exactly once an epoch. `prefix`: one window an event,
-    and only its last event is a target, as most published code trains.
+    `random`: one window per sequence and epoch, at a random position. `tile`: adjacent windows from the end of each
+    sequence backwards, so every event but the first is a target exactly once per epoch. `prefix`: one window per event,
+    and only its last event is a target, as in most published code.
     """
 
-    def __init__(  # noqa: PLR0913 - one parameter a choice
+    def __init__(  # noqa: PLR0913 - one parameter per setting
         self,
         data: Dataset,
         length: int,
@@ -57,7 +57,7 @@ class Windows:
         self._sequences = np.flatnonzero(~np.asarray(data.is_validation) & (lengths > min_history))
         if not len(self._sequences):
             raise InputError(
-                f"{data.path}: no training sequence has more than {min_history} events, so there is nothing to learn"
+                f"{data.path}: no training sequence has more than {min_history} events, so no transition can be learnt"
             )
         self._firsts = np.asarray(data.offsets)[self._sequences]
         self._lengths = lengths[self._sequences]
@@ -70,7 +70,7 @@ class Windows:
         self._epoch, self._batches = -1, plan
 
     def _targets(self, plan: _Plan) -> int:
-        """Transitions of an epoch."""
+        """Number of transitions per epoch."""
         if self.mode == "prefix":
             return len(plan.first)
         skipped = np.maximum(0, self.min_history - 1 - (plan.first - np.asarray(self.data.offsets)[plan.sequence]))
@@ -100,7 +100,7 @@ class Windows:
         return _Plan(self._firsts[row] + stop - size, size, self._sequences[row])
 
     def _shuffled(self, epoch: int) -> _Plan:
-        """An epoch's windows: shuffled, then of like length together so that little is padded, then shuffled again."""
+        """The windows of an epoch: shuffled, grouped by length to reduce padding, then shuffled batch by batch."""
         random = np.random.default_rng([self.seed, epoch] if epoch >= 0 else [self.seed, 0, 1])
         plan = self._fixed or self._random(random)
         order = random.permutation(len(plan.first))
@@ -123,7 +123,7 @@ class Windows:
         return self._read(first, size, sequence)
 
     def sample(self, most: int) -> Iterator[Batch]:
-        """The batches of an epoch that no training uses, until `most` windows are out; 0: all of them."""
+        """Batches of an epoch that training never uses, up to `most` windows in total; 0: all windows."""
         plan = self._shuffled(-1)
         stop = len(plan.first) if not most else min(most, len(plan.first))
         for begin in range(0, stop, self.batch):
@@ -161,22 +161,22 @@ class Windows:
 
 @dataclass(frozen=True)
 class Cases:
-    """Events to predict, each from everything its user did before."""
+    """Events to predict, each from all earlier events of its sequence."""
 
     event: Ints
     sequence: Ints
-    min_history: int = 1  # users with fewer training events than this and one were not learnt from
+    min_history: int = 1  # sequences with this many training events or fewer were not trained on
 
     def __len__(self) -> int:
         return len(self.event)
 
     def part(self, rows: slice | Ints) -> "Cases":
-        """Some of the cases."""
+        """The cases at `rows`."""
         return Cases(self.event[rows], self.sequence[rows], self.min_history)
 
 
 def open_cases(data: Dataset, split: str, *, min_history: int, most: int, seed: int) -> Cases:
-    """Every event of split `test` or `validation` with enough history; a seeded sample if more than `most` (0: all)."""
+    """Events of split `test` or `validation` with enough history; at most `most`, a seeded sample (0: all)."""
     offsets, trained = np.asarray(data.offsets), np.asarray(data.train_lengths)
     if split == "test":
         first, stop = offsets[:-1] + np.maximum(trained, min_history), offsets[1:]
@@ -194,7 +194,7 @@ def open_cases(data: Dataset, split: str, *, min_history: int, most: int, seed: 
 
 
 def histories(data: Dataset, cases: Cases, length: int) -> History:
-    """The last `length` events before each case; a user who was learnt from keeps a number, others are unknown."""
+    """The last `length` events before each case; a user of the training data keeps a number, others get 0."""
     offsets = np.asarray(data.offsets)
     past = np.minimum(cases.event - offsets[cases.sequence], length)
     steps = np.arange(past.max() if len(past) else 0)
@@ -210,7 +210,7 @@ def histories(data: Dataset, cases: Cases, length: int) -> History:
 
 
 def open_train_sequences(data: Dataset, reward_scaler: RewardScaler | None = None) -> TrainSequences:
-    """Everything there is to learn from: the training part of each sequence that is not held out."""
+    """The training part of each sequence that is not held out for validation."""
     event, offsets = training_events(data)
     return TrainSequences(
         np.asarray(data.items[event], np.int64), offsets, (reward_scaler or RewardScaler(1.0)).of(data, event)
@@ -218,12 +218,12 @@ def open_train_sequences(data: Dataset, reward_scaler: RewardScaler | None = Non
 
 
 def _returns(data: Dataset, reward_scaler: RewardScaler) -> NDArray[np.float32]:
-    """Worth of each training event and of all that followed it in its training part; 0 for other events."""
+    """Sum of the rewards of each training event and of the training events after it; 0 for other events."""
     result = np.zeros(len(data.items), np.float32)
     result[training_events(data)[0]] = open_train_sequences(data, reward_scaler).rewards_to_go()
     return result
 
 
 def dims_of(data: Dataset) -> Dims:
-    """The sizes that encoders take from a dataset."""
+    """The sizes that networks take from a dataset."""
     return Dims(data.counts.items, len(data), len(data.manifest.feedback.names))

@@ -1,4 +1,4 @@
-"""Prepare: raw log -> validated, filtered, split and numbered sequences in a folder that is whole or absent."""
+"""Prepare: raw log -> validated, filtered, split and numbered sequences, in a folder that is complete or absent."""
 
 import os
 import shutil
@@ -16,9 +16,9 @@ from ecoc.data.bad_rows import BadRows
 from ecoc.data.engine import Engine
 from ecoc.data.filters import Filters, split_at_gaps
 from ecoc.data.frames import FrameColumns, is_frame
-from ecoc.data.schema import MANIFEST, PROVENANCE, Manifest, Reason, Statistics, Step, TimeUnit
+from ecoc.data.schema import MANIFEST, PROVENANCE, Manifest, PreparationStep, Reason, Statistics, TimeUnit
 from ecoc.data.sequences import Dataset, is_dataset, open_data
-from ecoc.data.sorted_events import Spool
+from ecoc.data.sorted_events import SortedEvents
 from ecoc.data.sources import SOURCES
 from ecoc.data.sources.base import Source
 from ecoc.data.sources.frame import FrameLog
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-_PATHS = {"items"}  # settings that name files: part of the provenance, not of the data
-_LEAST_MEMORY = 256 << 20  # with less the engine has nothing to work with
+_PATHS = {"items"}  # settings that name files: they belong to the provenance, not to the data
+_LEAST_MEMORY = 256 << 20  # the engine cannot work with less
 
 
 def prepare(
@@ -56,7 +56,7 @@ def prepare(
     `source` is a file, a folder, several of them, a built-in world such as `world:default`, a pandas or polars frame,
     or an Arrow table. `format` names the raw format (`log` unless the source is a world); `options` are the settings
     of that format, the same as on the command line: `user item time feedback reward split min_length …`. A frame gives
-    the same dataset as a Parquet file of its rows. Wrong input raises `InputError` and writes nothing.
+    the same dataset as a Parquet file of its rows. Invalid input raises `InputError` and writes nothing.
     """
     limit = parse_bytes(as_text(memory, "memory"))
     if limit < _LEAST_MEMORY:
@@ -96,7 +96,7 @@ def _open_source(source: object, format: str | None, options: dict[str, Any]) ->
 
 
 class _Preparation:
-    """One run of prepare, step by step."""
+    """One call of `prepare`, step by step."""
 
     def __init__(self, name: str, source: Source, engine: Engine, folder: Path, progress: ProgressCallback) -> None:
         self._name = name
@@ -121,13 +121,13 @@ class _Preparation:
             raise InputError(
                 f"source '{self._name}' has no split of its own; use time:0.8, per-user:0.8 or leave-one-out"
             )
-        spool = stage.spool(staged, config, self._folder / "scratch")
+        sorted_events = stage.sort_events(staged, config, self._folder / "scratch")
         steps = [staged.step]
         if config.dedup != "none":
-            steps.append(staged.step.model_copy(update={"name": "deduplicated", "interactions": len(spool)}))
+            steps.append(staged.step.model_copy(update={"name": "deduplicated", "interactions": len(sorted_events)}))
         progress("filtering", 0, 0)
-        names = self._divide(spool, staged.time_unit, steps)
-        filters = Filters(spool, config, staged.step.items)
+        names = self._divide(sorted_events, staged.time_unit, steps)
+        filters = Filters(sorted_events, config, staged.step.items)
         filters.support_and_length(config.filter)
         steps += filters.steps
         if not filters.keep.any():
@@ -135,11 +135,13 @@ class _Preparation:
                 f"{self._source.paths[0]}: the filters left nothing; lower min_item_support "
                 f"({config.min_item_support}) or min_length ({config.min_length})"
             )
-        divided, cut = split(spool, filters, config)
+        divided, cut = split(sorted_events, filters, config)
         progress("writing", 0, 0)
-        written = StoreWriter(engine, self._folder, spool, filters.keep, staged.feedback).write(divided, names, lookup)
+        written = StoreWriter(engine, self._folder, sorted_events, filters.keep, staged.feedback).write(
+            divided, names, lookup
+        )
         steps.append(
-            Step(
+            PreparationStep(
                 name="in the vocabulary",
                 interactions=written.counts.interactions,
                 sequences=written.counts.sequences,
@@ -147,9 +149,9 @@ class _Preparation:
             )
         )
         dropped = {**staged.dropped, **filters.dropped}
-        dropped[Reason.DUPLICATE] = staged.step.interactions - len(spool)
+        dropped[Reason.DUPLICATE] = staged.step.interactions - len(sorted_events)
         dropped[Reason.UNSEEN_IN_TRAIN] = written.unseen_in_train
-        alternative = self._with_other_rule(spool, staged.step.items) if self._source.reference else None
+        alternative = self._with_other_rule(sorted_events, staged.step.items) if self._source.reference else None
         manifest = Manifest(
             source=self._name,
             settings={**config.model_dump(mode="json", exclude=_PATHS), **self._source.identity},
@@ -168,31 +170,33 @@ class _Preparation:
         (self._folder / MANIFEST).write_bytes(json_bytes(manifest.model_dump(mode="json")))
         (self._folder / PROVENANCE).write_bytes(json_bytes(self._provenance(bad)))
 
-    def _divide(self, spool: Spool, unit: TimeUnit, steps: list[Step]) -> NDArray[np.int64] | None:
-        """Split sequences at long pauses, if asked for; returns their numbers within a user."""
+    def _divide(
+        self, sorted_events: SortedEvents, unit: TimeUnit, steps: list[PreparationStep]
+    ) -> NDArray[np.int64] | None:
+        """Split sequences at long pauses if the settings say so; return their numbers within a user."""
         seconds = self._config.gap_seconds
         if seconds is None:
             return None
         if unit == "order":
             raise InputError("session_gap needs real times; this log has only an order")
-        names = split_at_gaps(spool, seconds * PER_SECOND[unit])
-        steps.append(steps[-1].model_copy(update={"name": "split at pauses", "sequences": len(spool.lengths)}))
+        names = split_at_gaps(sorted_events, seconds * PER_SECOND[unit])
+        steps.append(steps[-1].model_copy(update={"name": "split at pauses", "sequences": len(sorted_events.lengths)}))
         return names
 
-    def _with_other_rule(self, spool: Spool, items: int) -> Statistics:
-        """What the filter rule that was not chosen would keep, for a comparison with a published table."""
-        other = Filters(spool, self._config, items)
+    def _with_other_rule(self, sorted_events: SortedEvents, items: int) -> Statistics:
+        """Statistics under the other filter rule, for a comparison with a published table."""
+        other = Filters(sorted_events, self._config, items)
         other.support_and_length("single-pass" if self._config.filter == "k-core" else "k-core")
-        people = self._engine.stream(
-            "SELECT dense_rank() OVER (ORDER BY user) AS person FROM sequence_ids ORDER BY seq"
+        batches = self._engine.stream(
+            "SELECT dense_rank() OVER (ORDER BY user) AS user_number FROM sequence_ids ORDER BY seq"
         )
-        person = np.concatenate([batch.column("person").to_numpy() for batch in people])
+        user_number = np.concatenate([batch.column("user_number").to_numpy() for batch in batches])
         count = other.count("with the other rule")
-        users = len(np.unique(person[spool.owners[other.lengths > 0]]))
+        users = len(np.unique(user_number[sorted_events.owners[other.lengths > 0]]))
         return Statistics(users=users, items=count.items, interactions=count.interactions)
 
     def _provenance(self, bad: BadRows) -> dict[str, Any]:
-        """Where the data came from and how long it took: what may differ between two equal datasets."""
+        """Origin, duration and versions: everything that may differ between two equal datasets."""
         import duckdb
         import pyarrow
 

@@ -1,7 +1,7 @@
-"""Readers: a raw file -> Arrow batches of its columns, in file order, and the way back from a row to its line.
+"""Readers: a raw file -> Arrow batches of its columns, in file order; for messages, a row -> its line.
 
-A reader first learns which columns there are, is told which are wanted (`select`), then streams. Every batch carries
-`row`, the row's ordinal in the file. Nothing is converted here: see `sql_columns` and `times`.
+A reader finds the columns of a file, takes the wanted ones (`select`) and streams them. Every batch has a column
+`row`, the position of each row in the file. Nothing is converted here: see `sql_columns` and `times`.
 """
 
 import json
@@ -22,20 +22,20 @@ from ecoc.data.text import TextFile
 from ecoc.errors import InputError, did_you_mean
 
 BATCH_ROWS = 1 << 17
-SAMPLE = 1000  # rows looked at to see what a column holds
+SAMPLE = 1000  # rows read to find out what a column holds
 
 Batches = Generator[pa.RecordBatch, None, None]
 
 
 class Reader(ABC):
-    """Base: which columns a file has and how a wanted one is called in SQL."""
+    """Base class: the columns of a file and the SQL name of each selected one."""
 
     relation = "raw"
-    """SQL for what is selected from; `raw` is the view of the batches."""
+    """SQL relation to select from; `raw` is the view of the batches."""
     malformed = "false"
-    """SQL that says a row of `relation` could not be parsed at all."""
+    """SQL condition: a row of `relation` could not be parsed."""
     may_join_lines = False
-    """Whether an unclosed quote could have swallowed line breaks."""
+    """Whether an unclosed quote may have joined several lines."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
@@ -43,7 +43,7 @@ class Reader(ABC):
         self.selected: list[str] = []
 
     def select(self, names: Sequence[str]) -> None:
-        """Choose the columns to stream; a missing one is an error that suggests the nearest."""
+        """Choose the columns to stream; for a missing one the error suggests the nearest name."""
         for name in names:
             if name not in self.columns:
                 raise InputError(f"{self.path}:1: no column '{name}'; {did_you_mean(name, self.columns)}")
@@ -51,15 +51,15 @@ class Reader(ABC):
                 raise InputError(f"{self.path}:1: column '{name}' occurs more than once; rename one of them")
         self.selected = list(dict.fromkeys(names))
 
-    def cell(self, name: str) -> SqlColumn:
+    def sql_column(self, name: str) -> SqlColumn:
         """A selected column as SQL."""
         return SqlColumn(f"c{self.selected.index(name)}")
 
     def samples(self, name: str) -> list[tuple[int, str]]:
-        """Non-blank values of a selected column near the beginning, each with its row."""
+        """Non-blank values of a selected column among the first rows, each with its row."""
         with closing(self.batches()) as batches:
             first = next(batches)
-        values = map(_shown, first.column(f"c{self.selected.index(name)}")[:SAMPLE])
+        values = map(_as_text, first.column(f"c{self.selected.index(name)}")[:SAMPLE])
         return [(row, value) for row, value in enumerate(values) if value.strip()]
 
     @abstractmethod
@@ -76,21 +76,21 @@ class Reader(ABC):
             for batch in batches:
                 first = batch.column("row")[0].as_py()
                 if row < first + batch.num_rows:
-                    return {name: _shown(batch.column(f"c{k}")[row - first]) for k, name in enumerate(self.selected)}
+                    return {name: _as_text(batch.column(f"c{k}")[row - first]) for k, name in enumerate(self.selected)}
         return {}
 
     @property
     def bytes_read(self) -> int:
-        """How much of the file has been read, for the progress bar."""
+        """Bytes of the file read so far, for the progress bar."""
         return 0
 
     def report(self) -> None:
-        """Report the rows that never became part of a batch, since the last call; most readers have none."""
+        """Report the rows since the last call that are in no batch; most readers have none."""
         return
 
 
-def _shown(value: pa.Scalar) -> str:
-    """A value as text; a time that Python's calendar does not have as its number; nothing as nothing."""
+def _as_text(value: pa.Scalar) -> str:
+    """A value as text: NULL is empty; a time outside Python's calendar is its number."""
     try:
         return "" if value.as_py() is None else str(value.as_py())
     except (OverflowError, ValueError):
@@ -98,12 +98,12 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def numbered(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Append the ordinals `first, first + 1, …` as column `row`."""
+    """Append the positions `first, first + 1, …` as column `row`."""
     return batch.append_column("row", pa.array(np.arange(first, first + batch.num_rows)))
 
 
 class JsonLines(Reader):
-    """One JSON object a line. Values are taken as text by the engine's own JSON parser; the rest is never decoded."""
+    """One JSON object per line. The engine's JSON parser extracts the selected values as text and decodes no others."""
 
     malformed = "j IS NULL"
 
@@ -111,7 +111,7 @@ class JsonLines(Reader):
         self._text = TextFile(path, bad, encoding)
         first = _object(self._text.first_line().encode())
         if first is None:
-            raise InputError(f'{path}:1: not a JSON object; one object a line was expected, e.g. {{"user": "u1"}}')
+            raise InputError(f'{path}:1: not a JSON object; one object per line was expected, e.g. {{"user": "u1"}}')
         super().__init__(path, list(first))
 
     def select(self, names: Sequence[str]) -> None:
@@ -122,7 +122,7 @@ class JsonLines(Reader):
             f" THEN json_extract_string(line, [{paths}]) END AS j FROM raw)"
         )
 
-    def cell(self, name: str) -> SqlColumn:
+    def sql_column(self, name: str) -> SqlColumn:
         return SqlColumn(f"j[{self.selected.index(name) + 1}]")
 
     def samples(self, name: str) -> list[tuple[int, str]]:
@@ -135,7 +135,7 @@ class JsonLines(Reader):
         return TextFile(self.path, BadRows(skip=True), self._text.encoding).blocks()
 
     def batches(self) -> Batches:
-        """Stream whole lines as column `line`; `row` is the line number less one, so blank lines leave gaps."""
+        """Stream whole lines as column `line`; `row` is the line number minus one, so blank lines leave gaps."""
         row = 0
         with closing(self._text.blocks()) as blocks:
             for block in blocks:
@@ -166,14 +166,14 @@ class JsonLines(Reader):
 def _object(line: bytes) -> dict[str, Any] | None:
     """A JSON object, or None for anything else."""
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 class ArrowRows(Reader):
-    """Rows that have Arrow types, which are kept; a row's line is its ordinal."""
+    """Rows with Arrow types, which are kept; the line of a row is its position."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         super().__init__(path, columns)
@@ -187,7 +187,7 @@ class ArrowRows(Reader):
     def selected_batches(self) -> Batches:
         """Stream the selected columns in their order."""
 
-    def cell(self, name: str) -> SqlColumn:
+    def sql_column(self, name: str) -> SqlColumn:
         return SqlColumn(f"c{self.selected.index(name)}", self._kind(name))
 
     def batches(self) -> Batches:
@@ -201,7 +201,7 @@ class ArrowRows(Reader):
             self._rows_read = row
 
     def _check_text(self, batch: pa.RecordBatch, first: int) -> None:
-        """Refuse text that is not UTF-8; Arrow promises it, but not every writer keeps that."""
+        """Refuse text that is not UTF-8: Arrow demands it, but some writers do not comply."""
         try:
             batch.validate(full=True)
         except pa.ArrowInvalid:
@@ -232,7 +232,7 @@ class ParquetRows(ArrowRows):
         try:
             schema = pa.parquet.read_schema(path)
             texts = [field.name for field in schema if pa.types.is_string(field.type)]
-            # as dictionaries texts are read twice as fast; a buffer would keep every row group that was ever read
+            # reading texts as dictionaries is twice as fast; a buffer would keep every row group in memory
             self._file = pa.parquet.ParquetFile(path, read_dictionary=texts, memory_map=False, pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())[:100]
@@ -262,17 +262,17 @@ class ParquetRows(ArrowRows):
 
 
 def _first_invalid(column: pa.Array) -> int:
-    """Position of the first value that is not valid; the number of values if all are."""
+    """Position of the first invalid value; the number of values if all are valid."""
     plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     try:
         plain.validate(full=True)
     except pa.ArrowInvalid as error:
-        found = re.search(r"string index (\d+)", str(error))
-        return int(found[1]) if found else 0
+        match = re.search(r"string index (\d+)", str(error))
+        return int(match[1]) if match else 0
     return len(plain)
 
 
 def _without_zone(column: pa.Array) -> pa.Array:
-    """Timestamps as plain UTC: the same instants, in a type the engine knows at every precision."""
+    """Timestamps as plain UTC: the same instants, in a type that the engine reads at every precision."""
     kind = column.type
     return column.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) and kind.tz else column

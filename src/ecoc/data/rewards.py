@@ -1,4 +1,4 @@
-"""Rewards as methods see them: scaled alike for all, or shuffled among the training events as a control."""
+"""Rewards as methods see them: divided by one number, and optionally shuffled among training events as a control."""
 
 from dataclasses import dataclass
 
@@ -9,41 +9,38 @@ from ecoc.data.sequences import Dataset
 
 Ints = NDArray[np.int64]
 
-_USUAL, _HEAVY = 0.999, 10.0  # share of rewards that are not outliers, and how far beyond them outliers begin
-_KINDS = 100  # distinct rewards from which they are amounts
+_USUAL, _HEAVY = 0.999, 10.0  # quantile of rewards that are no outliers; outliers exceed it by this factor
+_KINDS = 100  # with more distinct rewards than this, rewards are amounts
 
 
 @dataclass(frozen=True)
 class RewardScaler:
-    """Rewards as methods see them: scaled alike for all, or shuffled among the training events as a control."""
+    """Divides the rewards of all events by one number, clips outliers, and replaces shuffled ones."""
 
     factor: float
-    limit: float = float("inf")  # scaled rewards beyond it, either way, count as it
-    shuffled: NDArray[np.float32] | None = None  # of all events, in place of the dataset's
+    limit: float = float("inf")  # scaled rewards are clipped to [-limit, limit]
+    shuffled: NDArray[np.float32] | None = None  # rewards of all events, in place of the dataset's
 
     def of(self, data: Dataset, events: Ints) -> NDArray[np.float32]:
         """Scaled rewards of events."""
-        found = data.rewards[events] if self.shuffled is None else self.shuffled[events]
-        return np.clip(np.asarray(found * np.float32(self.factor), np.float32), -self.limit, self.limit)
+        rewards = data.rewards[events] if self.shuffled is None else self.shuffled[events]
+        return np.clip(np.asarray(rewards * np.float32(self.factor), np.float32), -self.limit, self.limit)
 
     def __str__(self) -> str:
-        cut = (
-            ""
-            if self.limit == float("inf")
-            else ", larger ones cut to it: they are too rare and too large to learn from"
-        )
-        return f"divided by {1 / self.factor:.6g}{cut}"
+        clipped = "" if self.limit == float("inf") else ", and larger ones clipped to it because they are rare outliers"
+        return f"divided by {1 / self.factor:.6g}{clipped}"
 
 
 def open_reward_scaler(data: Dataset, scale: str | float, *, shuffle: bool, seed: int) -> RewardScaler:
-    """`scale`: none, mean or max (of the absolute rewards trained on), or what to divide by.
+    """The scaler for `scale`: none, mean or max (of the absolute training rewards), auto, or a number to divide by.
 
-    auto: max; but where rewards are amounts and the largest is more than ten times the 99.9th percentile, the latter.
+    auto is max. But if rewards are amounts and the largest exceeds ten times the 99.9th percentile, auto divides by
+    that percentile and clips.
     """
     events, _ = training_events(data)
     size = np.abs(np.asarray(data.rewards[events], np.float64))
     largest, usual = float(size.max()), float(np.quantile(size, _USUAL))
-    # rewards of a few kinds mean something, however rare the largest is; of amounts, outliers are just outliers
+    # a reward of one of a few values is meaningful however rare it is; a very large amount is an outlier
     is_heavy = scale == "auto" and 0 < usual < largest / _HEAVY and len(np.unique(size)) > _KINDS
     named = {"none": 1.0, "mean": float(size.mean()), "max": largest, "auto": usual if is_heavy else largest}
     by = named[scale] if isinstance(scale, str) else scale
@@ -55,7 +52,7 @@ def open_reward_scaler(data: Dataset, scale: str | float, *, shuffle: bool, seed
 
 
 def training_events(data: Dataset) -> tuple[Ints, Ints]:
-    """Events that may be learnt from, sequence by sequence, and where each sequence begins among them."""
+    """Training events, sequence by sequence, and the offset of each sequence among them."""
     kept = np.where(np.asarray(data.is_validation), 0, np.asarray(data.train_lengths))
     sequence = np.flatnonzero(kept)
     counts = kept[sequence]

@@ -1,4 +1,4 @@
-"""What prepared data is: drop reasons, the reward map and the manifest."""
+"""The format of prepared data: its arrays, drop reasons, reward map and manifest."""
 
 import hashlib
 from enum import StrEnum
@@ -10,7 +10,7 @@ from ecoc.config import Config
 from ecoc.storage.atomic import json_bytes
 
 GREATEST_REWARD = 3e38
-"""The store keeps rewards as float32."""
+"""Largest absolute reward: the store keeps rewards as float32."""
 
 FORMAT = "ecoc-dataset"
 FORMAT_VERSION = 1
@@ -28,14 +28,14 @@ ARRAYS = {
     "train_lengths": "<i8",
     "is_validation": "|b1",
 }
-"""The sequence store: array -> dtype. `items feedback rewards times` one entry an event, the rest one a sequence."""
+"""The sequence store: array -> dtype. `items feedback rewards times`: one entry per event; others: one per sequence."""
 
 FILES = frozenset({*(f"{name}.npy" for name in ARRAYS), ITEMS, SEQUENCES})
 """Every file of a prepared dataset besides its manifest and provenance."""
 
 
 class Reason(StrEnum):
-    """Why a row of the log is not in the dataset. Order matters: a row that fails twice counts under the first."""
+    """Why a row of the log is not in the dataset. Order matters: a row with two reasons counts under the first."""
 
     MALFORMED_ROW = "malformed_row"
     BLANK_USER = "blank_user"
@@ -53,14 +53,16 @@ class Reason(StrEnum):
 
 
 class RewardMap(Config):
-    """Feedback value -> reward. `names` are the feedback codes 0, 1, …; without `rewards` each row brought its own."""
+    """Feedback value -> reward. `names` has the name of codes 0, 1, …; without `rewards` each row has its own."""
 
     names: tuple[str, ...] = Field(description="feedback names by code")
-    rewards: tuple[float, ...] | None = Field(None, description="reward of each feedback; none if the log has its own")
+    rewards: tuple[float, ...] | None = Field(
+        None, description="reward of each feedback; null if each row has its own reward"
+    )
 
 
-class Step(Config):
-    """How much was left after one step of preparation."""
+class PreparationStep(Config):
+    """Numbers left after one step of preparation."""
 
     name: str
     interactions: int
@@ -69,23 +71,23 @@ class Step(Config):
 
 
 class Counts(Config):
-    """What a prepared dataset holds. `interactions` = `train` + `validation` + `test`, all counted in events."""
+    """Sizes of a prepared dataset. `interactions` = `train` + `validation` + `test`, all counted in events."""
 
     interactions: int = Field(description="events in the store")
     users: int = Field(description="distinct users")
-    sequences: int = Field(description="sequences: one a user, or more when split at gaps or slates")
-    items: int = Field(description="items of the vocabulary, that is, with an event before the split")
-    train: int = Field(description="events to learn from")
-    validation: int = Field(description="training events of the sequences held out for validation")
+    sequences: int = Field(description="sequences: one per user, or more if split at pauses or into slates")
+    items: int = Field(description="items of the vocabulary: those with at least one training or validation event")
+    train: int = Field(description="training events")
+    validation: int = Field(description="events before the split in sequences held out for validation")
     test: int = Field(description="events after the split")
     test_targets: int = Field(description="test events with at least one earlier event in their sequence")
-    train_sequences: int = Field(description="sequences with training events, validation ones not counted")
+    train_sequences: int = Field(description="sequences with training events, without those held out for validation")
     validation_sequences: int = Field(description="sequences held out for validation")
     test_sequences: int = Field(description="sequences with test events")
 
 
 class Statistics(Config):
-    """Users, items and interactions as a paper's table counts them."""
+    """Numbers of users, items and interactions, as in the table of a paper."""
 
     users: int
     items: int
@@ -103,9 +105,9 @@ TimeUnit = Literal["s", "ms", "us", "ns", "order"]
 
 
 class Manifest(Config):
-    """`manifest.json`: everything about a prepared dataset that its rows and settings decide, and nothing else.
+    """`manifest.json`: everything about a prepared dataset that depends on its rows and settings alone.
 
-    Paths, dates and machine are in `provenance.json`, so equal data give equal manifests, byte for byte.
+    Paths, dates and the machine are in `provenance.json`, so equal data give equal manifests, byte for byte.
     """
 
     format: Literal["ecoc-dataset"] = "ecoc-dataset"
@@ -115,15 +117,15 @@ class Manifest(Config):
     feedback: RewardMap
     time_unit: TimeUnit = Field(description="unit of `times`; `order` means only the order is known")
     cut: int | None = Field(description="first test time of a global time split, in `time_unit`")
-    rows_in: int = Field(description="rows of the log; equals interactions plus everything in `dropped`")
+    rows_in: int = Field(description="rows of the log; equals interactions plus the sum of `dropped`")
     dropped: dict[Reason, int]
-    steps: tuple[Step, ...]
+    steps: tuple[PreparationStep, ...]
     counts: Counts
-    reference: Statistics | None = Field(None, description="the paper's statistics of this dataset, where it has them")
-    alternative: Statistics | None = Field(None, description="what the other filter rule would have kept")
+    reference: Statistics | None = Field(None, description="the paper's statistics of this dataset, if it has any")
+    alternative: Statistics | None = Field(None, description="statistics under the other filter rule")
     files: dict[str, FileRecord]
-    checksum: str = Field("", description="SHA-256 over this manifest without this field")
+    checksum: str = Field("", description="SHA-256 of this manifest without this field")
 
     def computed_checksum(self) -> str:
-        """The checksum this manifest should carry; it covers every file through their checksums."""
+        """The checksum this manifest should hold; it covers every file through its checksum."""
         return hashlib.sha256(json_bytes(self.model_dump(mode="json", exclude={"checksum"}))).hexdigest()

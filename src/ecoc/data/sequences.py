@@ -1,4 +1,4 @@
-"""Open a prepared dataset: memory-mapped arrays for the machine, outside ids for people."""
+"""Open a prepared dataset: memory-mapped arrays for training, and sequences with the ids of the log."""
 
 import json
 from bisect import bisect_left
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 _LARGEST_MANIFEST = 8 << 20
 _SPLITS = ("train", "validation", "test")
-_CHUNK = 1 << 21  # events looked at at a time
+_CHUNK = 1 << 21  # events read at a time
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """One user's events in time order, with outside ids. The first `train_length` are training, the rest test."""
+    """Events of a user in time order, with the ids of the log: first `train_length` training events, then test."""
 
     user: str
     name: str
@@ -60,10 +60,10 @@ class Sequence:
 
 
 class Dataset:
-    """A prepared dataset. Arrays are read-only memory maps: opening copies nothing.
+    """A prepared dataset. Arrays are read-only memory maps, so opening one copies nothing.
 
-    For training: `items feedback rewards times` (one entry an event), `offsets` (sequence k is events
-    `offsets[k]:offsets[k + 1]`), `train_lengths` and `is_validation`. For people: iteration, `sequence`, `user`,
+    For training: `items feedback rewards times` (one entry per event), `offsets` (sequence k is events
+    `offsets[k]:offsets[k + 1]`), `train_lengths` and `is_validation`. For inspection: iteration, `sequence`, `user`,
     `item`, `statistics`.
     """
 
@@ -95,17 +95,17 @@ class Dataset:
 
     @property
     def counts(self) -> Counts:
-        """What the dataset holds."""
+        """Sizes of the dataset."""
         return self.manifest.counts
 
     @property
     def checksum(self) -> str:
-        """Fingerprint of everything in the dataset."""
+        """SHA-256 that covers the whole dataset."""
         return self.manifest.checksum
 
     @cached_property
     def vocab(self) -> "ItemVocab":
-        """Outside item id <-> index."""
+        """Item id of the log <-> index."""
         from ecoc.data.vocab import ItemVocab
 
         return ItemVocab.open(self.path / ITEMS)
@@ -118,11 +118,11 @@ class Dataset:
         return self._sequence_ids.user_numbers()
 
     def item(self, item: str) -> "Item":
-        """Everything known of an item, by its outside id."""
+        """What is known about an item, by its id in the log."""
         return self.vocab.item(as_id(item, "item"))
 
     def sequence(self, number: int) -> Sequence:
-        """Sequence `number` with outside ids."""
+        """Sequence `number`, with the ids of the log."""
         number = as_count(number, "number", most=len(self) - 1)
         events = slice(int(self.offsets[number]), int(self.offsets[number + 1]))
         user, name = self._sequence_ids[number]
@@ -139,7 +139,7 @@ class Dataset:
         )
 
     def user(self, user: str) -> list[Sequence]:
-        """The sequences of a user, by outside id; users are sorted, so this looks at a handful of entries."""
+        """The sequences of a user, by id in the log; users are sorted, so this is a binary search."""
         user, ids = as_id(user, "user"), self._sequence_ids
         first = bisect_left(range(len(ids)), user.encode(), key=lambda k: ids[k][0].encode())
         sequences = []
@@ -188,7 +188,7 @@ class Dataset:
         return as_pandas(self.to_table(split))
 
     def statistics(self) -> dict[str, Any]:
-        """The shape of the data: lengths, repeats, rewards, popularity, times."""
+        """Statistics of lengths, item popularity, rewards, feedback and times."""
         names = self.manifest.feedback.names
         feedback = np.zeros(len(names), dtype=np.int64)
         popularity = np.zeros(self.counts.items + 1, dtype=np.int64)
@@ -210,13 +210,13 @@ class Dataset:
         }
 
     def _copied(self, name: str, first: int) -> NDArray[Any]:
-        """A chunk of an event array, read rather than mapped: touched pages of a map count as memory used."""
+        """A chunk of an event array, read instead of mapped: pages of a map that were touched count as used memory."""
         dtype = np.dtype(ARRAYS[name])
         offset = len(array_header(name, self.counts.interactions)) + first * dtype.itemsize
         return np.fromfile(self.path / f"{name}.npy", dtype, count=_CHUNK, offset=offset)
 
     def readable_time(self, value: int) -> str:
-        """A stored time as ISO text; as the plain number where only an order is known."""
+        """A stored time as ISO text, or the plain number if only the order is known."""
         unit = self.manifest.time_unit
         if unit == "order":
             return str(value)
@@ -270,7 +270,7 @@ def open_data(path: StrPath, *, verify: bool = False) -> Dataset:
     folder, verify = as_path(path, "path"), as_flag(verify, "verify")
     manifest = _open_manifest(folder)
     if set(manifest.files) != FILES:
-        raise ArtifactError(f"{folder / MANIFEST}: names other files than a prepared dataset has; prepare again")
+        raise ArtifactError(f"{folder / MANIFEST}: lists other files than a prepared dataset has; prepare again")
     for name, record in manifest.files.items():
         file = folder / name
         if not file.is_file():
@@ -284,7 +284,7 @@ def open_data(path: StrPath, *, verify: bool = False) -> Dataset:
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether a folder is a prepared dataset and holds nothing else; it need not be whole."""
+    """Whether a folder is a prepared dataset, possibly incomplete, and holds nothing else."""
     if any(entry.name not in FILES | {MANIFEST, PROVENANCE} for entry in folder.iterdir()):
         return False
     try:
@@ -299,7 +299,7 @@ def _open_manifest(folder: Path) -> Manifest:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a prepared dataset")
     if not path.is_file():
-        raise InputError(f"{folder}: no {MANIFEST} in it, so it is no prepared dataset; make one with ecoc prepare")
+        raise InputError(f"{folder}: no {MANIFEST} in it, so it is not a prepared dataset; make one with ecoc prepare")
     if path.stat().st_size > _LARGEST_MANIFEST:
         raise ArtifactError(f"{path}: larger than {_LARGEST_MANIFEST} bytes; prepare again")
     try:
@@ -320,7 +320,7 @@ def _open_manifest(folder: Path) -> Manifest:
 
 
 def _open_array(path: Path, name: str, counts: Counts) -> NDArray[Any]:
-    """Map an array whose header is, to the byte, the one its name and the counts call for; nothing is parsed."""
+    """Map an array; its header must equal, byte for byte, the one that its name and the counts require."""
     length = {"offsets": counts.sequences + 1, "train_lengths": counts.sequences, "is_validation": counts.sequences}
     header = array_header(name, length.get(name, counts.interactions))
     with path.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Sorted events on disk, in plain files, read in chunks of whole sequences: what filters and the store work on."""
+"""Sorted events in plain files on disk, read in chunks of whole sequences; filters and the store writer use them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ _COLUMNS = {"items": "item", "feedback": "code", "rewards": "reward", "times": "
 _TYPES = {**ARRAYS, "is_test": "|b1"}
 
 
-class Spool:
-    """All events, by sequence and time. `lengths` has an entry a sequence, `owners` its number in `sequence_ids`."""
+class SortedEvents:
+    """All events by sequence and time. `lengths`: one entry per sequence; `owners`: its number in `sequence_ids`."""
 
     def __init__(self, folder: Path, columns: Sequence[str]) -> None:
         self._folder = folder
@@ -30,7 +30,7 @@ class Spool:
         return ", ".join(["seq", *(f"{_COLUMNS[name]} AS {name}" for name in self._arrays)])
 
     def fill(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write sorted events, a batch at a time."""
+        """Write sorted events, batch by batch."""
         owners, lengths = [], []
         streams = {name: (self._folder / name).open("wb") for name in self._arrays}
         try:
@@ -49,7 +49,7 @@ class Spool:
             self._join(np.concatenate(owners), np.concatenate(lengths))
 
     def _join(self, owners: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """A sequence that went on in the next batch is one sequence."""
+        """Join the parts of a sequence that continues in the next batch."""
         starts = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
         self.owners, self.lengths = owners[starts], np.add.reduceat(lengths, starts)
 
@@ -57,7 +57,7 @@ class Spool:
         return int(self.lengths.sum())
 
     def chunks(self) -> Iterator[tuple[slice, slice]]:
-        """Whole sequences at a time, as (slice of sequences, slice of events)."""
+        """Chunks of whole sequences, as (slice of sequences, slice of events)."""
         offsets = offsets_of(self.lengths)
         first, last = 0, len(self.lengths)
         while first < last:
@@ -67,7 +67,7 @@ class Spool:
             first = stop
 
     def read(self, name: str, events: slice) -> NDArray[Any]:
-        """Some events of one array; zeros if the log had no such column."""
+        """The values of one array for `events`; zeros if the log has no such column."""
         count = events.stop - events.start
         if name not in self._arrays:
             return np.zeros(count, dtype=_TYPES[name])
@@ -76,14 +76,14 @@ class Spool:
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each sequence begins, and the end of the last."""
+    """The start of each sequence, and the end of the last."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def sums_of(flags: NDArray[np.bool_], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many flags are set in each of consecutive stretches, which may be empty."""
+    """Number of set flags in each of consecutive ranges; a range may be empty."""
     sums = np.zeros(len(lengths), dtype=np.int64)
-    is_filled = lengths > 0  # an empty stretch has no start of its own
+    is_filled = lengths > 0  # reduceat cannot sum an empty range
     if len(flags):
         sums[is_filled] = np.add.reduceat(flags, offsets_of(lengths)[:-1][is_filled], dtype=np.int64)
     return sums

@@ -1,4 +1,4 @@
-"""Train, validation and test: how much of each sequence is training, and which sequences are held out."""
+"""Train, validation and test: the training part of each sequence, and the sequences held out for validation."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -7,30 +7,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecoc.data.filters import Filters, time_at
-from ecoc.data.sorted_events import Spool, sums_of
+from ecoc.data.sorted_events import SortedEvents, sums_of
 from ecoc.data.sources.base import PrepareConfig
 from ecoc.errors import InputError
 
 
 @dataclass(frozen=True)
 class Split:
-    """Kept events of each sequence, how many leading ones are training, and which sequences are validation."""
+    """Per sequence: number of kept events, number of leading training events, and whether it is validation."""
 
     lengths: NDArray[np.int64]
     train_lengths: NDArray[np.int64]
     is_validation: NDArray[np.bool_]
 
 
-def split(spool: Spool, filters: Filters, config: PrepareConfig) -> tuple[Split, int | None]:
-    """Split by the rule of the settings; also the first test time of a global time split."""
+def split(sorted_events: SortedEvents, filters: Filters, config: PrepareConfig) -> tuple[Split, int | None]:
+    """Split by the rule in `config`; also return the first test time of a global time split."""
     rule, _, share_text = config.split.partition(":")
     lengths = filters.lengths
     cut = None
     if rule == "time":
-        cut = time_at(spool, filters.keep, int(Fraction(share_text) * int(lengths.sum())))
-        train_lengths = _count(spool, filters.keep, "times", cut)
+        cut = time_at(sorted_events, filters.keep, int(Fraction(share_text) * int(lengths.sum())))
+        train_lengths = _count(sorted_events, filters.keep, "times", cut)
     elif rule == "source":
-        train_lengths = _count(spool, filters.keep, "is_test", True)
+        train_lengths = _count(sorted_events, filters.keep, "is_test", True)
     elif rule == "leave-one-out":
         train_lengths = np.where(lengths > 1, lengths - 1, lengths)
     else:
@@ -41,18 +41,18 @@ def split(spool: Spool, filters: Filters, config: PrepareConfig) -> tuple[Split,
     return Split(lengths, train_lengths, choose_validation(train_lengths, config.validation, config.seed)), cut
 
 
-def _count(spool: Spool, keep: NDArray[np.bool_], name: str, below: int) -> NDArray[np.int64]:
-    """Kept events of each sequence whose value of `name` is smaller than `below`."""
+def _count(sorted_events: SortedEvents, keep: NDArray[np.bool_], name: str, below: int) -> NDArray[np.int64]:
+    """Number of kept events per sequence whose value of `name` is smaller than `below`."""
     return np.concatenate(
         [
-            sums_of(keep[events] & (spool.read(name, events) < below), spool.lengths[sequences])
-            for sequences, events in spool.chunks()
+            sums_of(keep[events] & (sorted_events.read(name, events) < below), sorted_events.lengths[sequences])
+            for sequences, events in sorted_events.chunks()
         ]
     )
 
 
 def choose_validation(train_lengths: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """A seeded draw of `share` of the sequences that have something to predict in training."""
+    """A seeded sample of `share` of the sequences with at least two training events."""
     eligible = np.flatnonzero(train_lengths >= 2)
     chosen = np.zeros(len(train_lengths), dtype=np.bool_)
     count = round(share * len(eligible))

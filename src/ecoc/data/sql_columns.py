@@ -1,4 +1,4 @@
-"""A column of a raw table as SQL: read as text, as a whole number or as a number, whatever type it has."""
+"""A column of a raw table as SQL: as text, as an integer or as a number, whatever its type."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,10 +15,10 @@ class SqlColumn:
 
     @property
     def text(self) -> str:
-        """VARCHAR, as a person would write the value."""
+        """VARCHAR, in the usual notation of the value."""
         if self.kind == "text":
             return self.sql
-        if self.kind == "number":  # ids that became floats on the way (123.0) are still the id 123
+        if self.kind == "number":  # an id that an export turned into a float (123.0) is the id 123
             return f"coalesce(CAST({self.integer} AS VARCHAR), CAST({self.sql} AS VARCHAR))"
         return f"CAST({self.sql} AS VARCHAR)"
 

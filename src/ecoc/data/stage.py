@@ -1,4 +1,4 @@
-"""Stage: raw files -> the table `staged`, typed, every row with its fate; then sorted events with numbers for ids."""
+"""Stage: raw files -> the typed table `staged`, each row kept or dropped for a reason -> sorted, numbered events."""
 
 import math
 from collections.abc import Iterator
@@ -11,32 +11,28 @@ from ecoc.data.bad_rows import BadRows
 from ecoc.data.engine import Engine
 from ecoc.data.expression import render
 from ecoc.data.readers import Reader
-from ecoc.data.schema import GREATEST_REWARD, Reason, RewardMap, Step, TimeUnit
-from ecoc.data.sorted_events import Spool
+from ecoc.data.schema import GREATEST_REWARD, PreparationStep, Reason, RewardMap, TimeUnit
+from ecoc.data.sorted_events import SortedEvents
 from ecoc.data.sources.base import Fields, PrepareConfig, Source
 from ecoc.data.sql_columns import literal
 from ecoc.data.times import unit_of
 from ecoc.errors import InputError
 from ecoc.progress import ProgressCallback
 
-"""Called with a stage's name, how much is done and how much there is (0 if unknown)."""
-
-_SLAB = 1 << 21  # rows between two looks at what went wrong
+_SLAB = 1 << 21  # rows between two checks for bad rows
 _LONGEST_ID = 1000
 _MOST_FEEDBACKS = 255
 _CODES = {reason: code for code, reason in enumerate(Reason, start=1)}
 _REASONS = dict(enumerate(Reason, start=1))
 _QUIET = (Reason.BLANK_USER, Reason.BLANK_ITEM, Reason.DROPPED_BY_SOURCE)  # counted, never refused
-
-
 _OPTIONAL = ("sequence", "rank", "feedback", "reward", "is_test", "category")
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What is known once all rows are in. `columns` are those of `events`, which has only what the source has."""
+    """Result of reading all rows. `columns` are those of the view `events`: only the ones the source has."""
 
-    step: Step
+    step: PreparationStep
     columns: tuple[str, ...]
     rows_in: int
     dropped: dict[Reason, int]
@@ -45,7 +41,7 @@ class Staged:
 
 
 class Stage:
-    """Reads a source into the table `staged` of an engine, numbers its ids, and sorts its events into a spool."""
+    """Reads a source into the table `staged` of an engine, numbers its ids and sorts its events."""
 
     def __init__(self, engine: Engine, source: Source, bad: BadRows, progress: ProgressCallback) -> None:
         self._engine = engine
@@ -56,7 +52,7 @@ class Stage:
         self._has: tuple[str, ...] = ()
         self._unit: TimeUnit | None = None
         self._has_bad_feedback = False
-        self._fates: dict[str, str | Reason] = {}  # raw feedback -> its name, or that it is left out
+        self._feedback_names: dict[str, str | Reason] = {}  # raw feedback -> its name, or why its rows are dropped
 
     def run(self) -> Staged:
         """Read every file; then number users and items."""
@@ -66,7 +62,7 @@ class Stage:
             bytes_before += reader.path.stat().st_size if reader.path.is_file() else 0
         feedback = self._feedback_map()
         dropped = self._dropped()
-        rows_in = self._engine.one("SELECT count(*) FROM staged") + self._bad.counts.total()
+        rows_in = self._engine.scalar("SELECT count(*) FROM staged") + self._bad.counts.total()
         for reason, rows in self._bad.counts.items():
             dropped[reason] = dropped.get(reason, 0) + rows
         extremes = self._engine.run("SELECT min(time), max(time) FROM staged WHERE reason = 0")[0]
@@ -75,7 +71,7 @@ class Stage:
             "SELECT (SELECT count(*) FROM staged WHERE reason = 0),"
             " (SELECT count(*) FROM sequence_ids), (SELECT count(*) FROM item_ids)"
         )[0]
-        step = Step(name="read", interactions=counts[0], sequences=counts[1], items=counts[2])
+        step = PreparationStep(name="read", interactions=counts[0], sequences=counts[1], items=counts[2])
         return Staged(
             step, columns, rows_in, dropped, feedback, self._unit or unit_of(max(abs(time or 0) for time in extremes))
         )
@@ -95,47 +91,47 @@ class Stage:
             start = self._base + first.column("row")[0].as_py() if first.num_rows else self._base
             self._engine.feed(_slab(first, batches), insert)
             reader.report()
-            self._look(reader, fields, start)
+            self._check_rows(reader, fields, start)
             self._bad.raise_or_record()
             self._progress("reading", bytes_before + reader.bytes_read, self._source.size)
         reader.report()
         self._bad.raise_or_record()
-        self._base = max(self._base, self._engine.one("SELECT coalesce(max(row), -1) FROM staged") + 1)
+        self._base = max(self._base, self._engine.scalar("SELECT coalesce(max(row), -1) FROM staged") + 1)
 
-    def _look(self, reader: Reader, fields: Fields, start: int) -> None:
-        """Refuse, or list, what went wrong in the rows since `start`, in file order."""
+    def _check_rows(self, reader: Reader, fields: Fields, start: int) -> None:
+        """Refuse or list the bad rows since `start`, in file order."""
         quiet = ", ".join(str(_CODES[reason]) for reason in _QUIET)
-        found = self._engine.run(
+        bad_rows = self._engine.run(
             f"SELECT row, reason FROM staged WHERE row >= ? AND reason > 0 AND reason NOT IN ({quiet})"
             " ORDER BY row LIMIT ?",
             [start, self._bad.room("row")],
         )
-        for row, code in found:
+        for row, code in bad_rows:
             self._explain("row", reader, fields, row - self._base, _REASONS[code])
         if fields.feedback is not None:
-            self._look_at_feedback(reader, fields, start)
+            self._check_feedback(reader, fields, start)
 
-    def _look_at_feedback(self, reader: Reader, fields: Fields, start: int) -> None:
+    def _check_feedback(self, reader: Reader, fields: Fields, start: int) -> None:
         values = self._engine.run(
             "SELECT feedback, min(row) FROM staged WHERE row >= ? AND reason = 0 GROUP BY feedback ORDER BY 2",
             [start],
         )
         for raw, row in values:
-            fate = self._fate(raw)
-            if fate is not Reason.BAD_FEEDBACK:
-                self._fates[raw] = fate
+            name = self._feedback_name(raw)
+            if name is not Reason.BAD_FEEDBACK:
+                self._feedback_names[raw] = name
             else:
                 self._has_bad_feedback = True
                 if self._bad.room("feedback"):
-                    self._explain("feedback", reader, fields, row - self._base, fate)
-        names = {fate for fate in self._fates.values() if not isinstance(fate, Reason)}
+                    self._explain("feedback", reader, fields, row - self._base, Reason.BAD_FEEDBACK)
+        names = {name for name in self._feedback_names.values() if not isinstance(name, Reason)}
         if len(names) > _MOST_FEEDBACKS:
             raise InputError(
                 f"{reader.path}: column '{fields.feedback}' has more than {_MOST_FEEDBACKS} different values; "
                 f"if they are amounts, pass --reward-column {fields.feedback} instead of --feedback"
             )
 
-    def _fate(self, raw: str) -> str | Reason:
+    def _feedback_name(self, raw: str) -> str | Reason:
         """The name of a raw feedback value, or the reason why its rows are dropped."""
         rule = self._source.feedback
         name = rule.labels.get(raw, raw).strip()
@@ -149,28 +145,28 @@ class Stage:
         is_known = not rule.labels or raw in rule.labels
         return name if name and is_known and len(name) <= _LONGEST_ID else Reason.BAD_FEEDBACK
 
-    def _explain(self, place: str, reader: Reader, fields: Fields, row: int, reason: Reason) -> None:
+    def _explain(self, check: str, reader: Reader, fields: Fields, row: int, reason: Reason) -> None:
         message = _message(reason, fields, reader.values_at(row), self._source)
-        self._bad.example(place, reader.path, reader.line_of(row), message)
+        self._bad.example(check, reader.path, reader.line_of(row), message)
 
     def _feedback_map(self) -> RewardMap:
-        """Feedback codes, in an order that does not depend on the rows' order."""
+        """Feedback codes, in an order that does not depend on the order of rows."""
         rule = self._source.feedback
         if "feedback" not in self._has:
             return RewardMap(names=("event",), rewards=None if "reward" in self._has else (1.0,))
         if rule.rewards is not None:
             names = [name for name in rule.rewards if name not in rule.dropped]
             return RewardMap(names=tuple(names), rewards=tuple(rule.rewards[name] for name in names))
-        names = sorted({fate for fate in self._fates.values() if not isinstance(fate, Reason)})
+        names = sorted({name for name in self._feedback_names.values() if not isinstance(name, Reason)})
         if rule.numeric:
             names.sort(key=float)
             return RewardMap(names=tuple(names), rewards=tuple(map(float, names)))
         return RewardMap(names=tuple(names), rewards=None)
 
     def _dropped(self) -> dict[Reason, int]:
-        """Give rows with a bad or unwanted feedback their reason, and count all reasons."""
-        left_out = [literal(raw) for raw, fate in self._fates.items() if isinstance(fate, Reason)]
-        named = [literal(raw) for raw, fate in self._fates.items() if not isinstance(fate, Reason)]
+        """Mark rows with a bad or unwanted feedback, and count the rows per reason."""
+        left_out = [literal(raw) for raw, name in self._feedback_names.items() if isinstance(name, Reason)]
+        named = [literal(raw) for raw, name in self._feedback_names.items() if not isinstance(name, Reason)]
         mark = "UPDATE staged SET reason = {} WHERE reason = 0 AND feedback {} ({})"
         if left_out:
             self._engine.run(mark.format(_CODES[Reason.DROPPED_FEEDBACK], "IN", ", ".join(left_out)))
@@ -180,13 +176,13 @@ class Stage:
         return {_REASONS[code]: count for code, count in counts}
 
     def _number(self, feedback: RewardMap) -> tuple[str, ...]:
-        """Users, sequences and items get numbers by their text, so no number depends on the rows' order."""
+        """Number users, sequences and items by the order of their ids, so no number depends on the order of rows."""
         run = self._engine.run
         self._progress("numbering", 0, 0)
         run("CREATE TABLE codes (feedback VARCHAR, code UTINYINT)")
-        for raw, fate in self._fates.items():
-            if not isinstance(fate, Reason):
-                run("INSERT INTO codes VALUES (?, ?)", [raw, feedback.names.index(fate)])
+        for raw, name in self._feedback_names.items():
+            if not isinstance(name, Reason):
+                run("INSERT INTO codes VALUES (?, ?)", [raw, feedback.names.index(name)])
         sequence = ", sequence" if "sequence" in self._has else ""
         unnamed = "" if sequence else ", '' AS sequence"
         run(
@@ -209,8 +205,8 @@ class Stage:
         )
         return tuple(columns)
 
-    def spool(self, staged: Staged, config: PrepareConfig, folder: Path) -> Spool:
-        """Events without duplicates, sorted by sequence and time, to disk."""
+    def sort_events(self, staged: Staged, config: PrepareConfig, folder: Path) -> SortedEvents:
+        """Write the events without duplicates to disk, sorted by sequence and time."""
         self._progress("sorting", 0, 0)
 
         def present(*names: str) -> str:
@@ -223,15 +219,17 @@ class Stage:
             rest = ("time", "rank", "reward") if config.dedup == "exact" else ()
             same = present("seq", "item", "code", *rest)
             first = f" QUALIFY row_number() OVER (PARTITION BY {same} ORDER BY {order}) = 1"
-        spool = Spool(folder, staged.columns)
-        spool.fill(self._engine.stream(f"SELECT {spool.selected} FROM events{first} ORDER BY seq, {order}"))
+        sorted_events = SortedEvents(folder, staged.columns)
+        sorted_events.fill(
+            self._engine.stream(f"SELECT {sorted_events.selected} FROM events{first} ORDER BY seq, {order}")
+        )
         self._engine.run("DROP VIEW events")
         self._engine.run("DROP TABLE staged")
-        return spool
+        return sorted_events
 
 
 def _slab(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`first` and the batches after it, up to the size of a slab."""
+    """`first` and the batches after it, about `_SLAB` rows in total."""
     rows = first.num_rows
     yield first
     while rows < _SLAB:
@@ -243,18 +241,18 @@ def _slab(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int) -> str:
-    """SQL from a reader's columns to those of `staged`."""
+    """SQL that turns the columns of a reader into those of `staged`."""
 
     def text(name: str) -> str:
-        return reader.cell(name).text
+        return reader.sql_column(name).text
 
-    time = fields.time_rule.sql(reader.cell(fields.time)) if fields.time else f"row + {base}"
+    time = fields.time_rule.sql(reader.sql_column(fields.time)) if fields.time else f"row + {base}"
     columns = {"user": text(fields.user), "item": text(fields.item), "time": time, "row": f"row + {base}"}
     for name in has:
         if name == "reward" and fields.reward is not None:
-            columns[name] = render(fields.reward, lambda column: reader.cell(column).number)
+            columns[name] = render(fields.reward, lambda column: reader.sql_column(column).number)
         elif name in {"rank", "is_test"}:
-            columns[name] = reader.cell(getattr(fields, name)).integer + (" = 1" if name == "is_test" else "")
+            columns[name] = reader.sql_column(getattr(fields, name)).integer + (" = 1" if name == "is_test" else "")
         else:
             columns[name] = f"coalesce({text(getattr(fields, name))}, '')"
     left_out = "false"
@@ -282,26 +280,26 @@ def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int) -> 
 
 
 def _blank(column: str) -> str:
-    """No value, or white space only. The comparison spares nearly every row the trimming, which is slow."""
+    """SQL condition: NULL or white space only. The comparison comes first because trimming every row is slow."""
     return f"{column} IS NULL OR ({column} < '!' AND trim({column}, ' \t\n\v\f\r') = '')"
 
 
 def _message(reason: Reason, fields: Fields, values: dict[str, str], source: Source) -> str:
-    """What was found in a row and what was expected."""
+    """What a bad row holds and what was expected."""
     if reason is Reason.BAD_TIME:
         return f"time {values.get(fields.time or '', '')[:60]!r}, expected {fields.time_rule.expected}"
     if reason is Reason.BAD_FEEDBACK:
         return f"feedback {values.get(fields.feedback or '', '')[:60]!r}, expected {source.feedback.expected}"
     if reason is Reason.BAD_REWARD:
         used = ", ".join(f"{name}={value[:40]!r}" for name, value in values.items())
-        return f"no finite reward from {used}; numbers were expected"
+        return f"no finite reward from {used}, expected numbers"
     if reason is Reason.MALFORMED_ID:
         return f"a user or item id with a line break or over {_LONGEST_ID} bytes; an unclosed quote?"
-    return "not a row that can be read"
+    return "the row cannot be parsed"
 
 
 def _finite(text: str) -> float | None:
-    """A finite number as the store keeps it; -0 becomes 0, so that equal values have one name."""
+    """`text` as a finite number that fits the store, or None; -0 becomes 0, so that equal values have one name."""
     try:
         number = float("" if "_" in text else text) + 0.0
     except ValueError:

@@ -1,8 +1,7 @@
-r"""Text files from outside: decompressed, decoded and checked in blocks of whole lines, with every fault named by line.
+r"""Raw text files: decompressed, decoded and checked in blocks of whole lines; every fault is reported by line.
 
-What comes out is clean UTF-8 without byte-order mark or NUL, `\n` at line ends, no line over `LONGEST_LINE`. Parsers
-behind this never meet anything else. A faulty line that may be skipped is replaced by an empty one, so that line
-numbers stay true.
+The output is valid UTF-8 without byte-order mark or NUL, with `\n` at line ends and no line over `LONGEST_LINE`.
+Parsers get nothing else. A faulty line that may be skipped becomes an empty line, so that line numbers stay correct.
 """
 
 import codecs
@@ -37,7 +36,7 @@ _BYTE_ORDER_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16
 
 
 def check_encoding(name: str) -> str:
-    """Return `name` if it is a text encoding Python knows."""
+    """Return the codec name of a text encoding; refuse one that Python does not support."""
     try:
         codec = codecs.lookup(name)
         "".encode(codec.name)
@@ -57,17 +56,19 @@ class TextFile:
         self.bytes_read = 0
         self.quotes = 0
         self._bad = bad
-        self._position = 0  # in the decoded text, of the first line not yet handed out
+        self._position = 0  # in the decoded text, of the first line not yet yielded
         self._head = read_head(path, 8)
         for magic, what in _REFUSED.items():
             if self._head.startswith(magic):
                 raise InputError(f"{path}:1: this is {what}")
         self._compression = next((name for magic, name in _MAGIC.items() if self._head.startswith(magic)), None)
         if self._compression is None and path.suffix in {".gz", ".zst"}:
-            raise InputError(f"{path}:1: named {path.suffix} but not compressed so; rename it or compress it again")
+            raise InputError(
+                f"{path}:1: the name ends in {path.suffix}, the file is not compressed; rename it or compress it again"
+            )
 
     def blocks(self) -> Generator[bytes, None, None]:
-        """Yield clean blocks of whole lines; every line, also the last, ends in a newline."""
+        """Yield checked blocks of whole lines; every line ends in a newline, the last one too."""
         self.quotes = 0
         self._position = 0
         received = 0
@@ -77,7 +78,7 @@ class TextFile:
             received += len(chunk)
             data = carry + chunk
             if is_too_long:
-                data = data[data.find(b"\n") :] if b"\n" in data else b""  # it is left as an empty line
+                data = data[data.find(b"\n") :] if b"\n" in data else b""  # the long line becomes an empty one
                 is_too_long = not data
             cut = data.rfind(b"\n") + 1
             if cut:
@@ -100,8 +101,8 @@ class TextFile:
                 yield transform(block)
 
     def first_line(self) -> str:
-        """The first line, or an error for an empty file."""
-        quiet = TextFile(self.path, BadRows(skip=True), self.encoding)  # faults are for the pass that reads the rows
+        """The first line; an empty file is refused."""
+        quiet = TextFile(self.path, BadRows(skip=True), self.encoding)  # faults are reported when the rows are read
         with closing(quiet.blocks()) as blocks:
             block = next(blocks, None)
         if block is not None:
@@ -112,7 +113,7 @@ class TextFile:
         raise InputError(f"{self.path}:1: the file is empty; a log with a header and rows was expected")
 
     def _decoded(self) -> Generator[bytes, None, None]:
-        r"""Chunks of UTF-8 text with `\n` line ends, from whatever compression and encoding."""
+        r"""Chunks of UTF-8 text with `\n` line ends, from any supported compression and encoding."""
         decoder = None
         if self.encoding != "utf-8":
             decoder = codecs.getincrementaldecoder(self.encoding)(errors=_MARKED)
@@ -136,7 +137,7 @@ class TextFile:
     def _transcoded(self, decoder: codecs.IncrementalDecoder, chunk: bytes) -> bytes:
         try:
             return decoder.decode(chunk, final=not chunk).encode("utf-8", "surrogatepass")
-        except UnicodeError as error:  # a few codecs fail in a way of their own
+        except UnicodeError as error:  # a few codecs raise other errors
             raise InputError(
                 f"{self.path}:{self._next_line()}: not {self.encoding} text ({error}); pass the right --encoding"
             ) from None
@@ -177,7 +178,7 @@ class TextFile:
         return block
 
     def _next_line(self) -> int:
-        """Number of the first line not yet handed out, by reading again; counting always would cost too much."""
+        """Number of the first line not yet yielded; reads the file again, because counting every line would be slow."""
         again = TextFile(self.path, BadRows(skip=True), self.encoding)
         left, line = self._position, 1
         with closing(again._decoded()) as chunks:
@@ -196,8 +197,8 @@ class TextFile:
         return b"\n".join(lines)
 
     def _fault(self, index: int, what: str) -> None:
-        """Refuse or count the line `index` lines after the first not yet handed out."""
-        if not self._position and not index:  # a header or the very first row: nothing behind it can be trusted
+        """Refuse or count the line that is `index` lines after the first one not yet yielded."""
+        if not self._position and not index:  # with a faulty header or first row the rest cannot be trusted
             raise InputError(f"{self.path}:1: {what}; give a text log or the right --encoding")
         self._bad.count(Reason.MALFORMED_ROW, 1)
         if self._bad.room("text"):
@@ -213,7 +214,7 @@ def _undecodable(line: bytes) -> bool:
 
 
 def _mark(error: UnicodeError) -> tuple[str, int]:
-    """Puts down what cannot be decoded as something that is not UTF-8, so that it is found again with its line."""
+    """Replace bytes that cannot be decoded by a character that is not valid UTF-8; `_checked` then reports its line."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "\ud800", error.end
@@ -223,7 +224,7 @@ codecs.register_error(_MARKED, _mark)
 
 
 def read_head(path: Path, count: int) -> bytes:
-    """The first bytes of a file. Only regular files will do: a log is read more than once, a pipe may wait for ever."""
+    """The first bytes of a file. Only regular files are accepted: a log is read twice, and a pipe may block."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(f"{path}: not a regular file; write the log to a file first")
@@ -241,7 +242,7 @@ def _open_raw(path: Path) -> IO[bytes]:
 
 
 class _BlockStream(io.RawIOBase):
-    """Adapts an iterator of blocks to a binary stream."""
+    """A generator of blocks as a binary stream."""
 
     def __init__(self, blocks: Generator[bytes, None, None], skip_lines: int) -> None:
         self._blocks = blocks

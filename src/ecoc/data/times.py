@@ -1,7 +1,7 @@
-"""How a time column is understood: epoch integers, dates, patterns, or nothing but row order.
+"""How a time column is read: as epoch integers, dates, a pattern, or not at all (row order).
 
-Times stay int64 all the way: in the log's own unit for integers, seconds or microseconds for dates. Each rule writes a
-SQL expression that gives a BIGINT, or NULL for what it cannot read.
+Times are int64 throughout: in the unit of the log for integers, in seconds or microseconds for dates. Each rule writes
+a SQL expression of type BIGINT that is NULL for a value it cannot read.
 """
 
 import re
@@ -26,29 +26,29 @@ _ISO = re.compile(r"\s*\d{4}-\d{1,2}-\d{1,2}([ T].*)?")
 
 
 class TimeRule(Protocol):
-    """Reads one kind of time."""
+    """Reads one notation of time."""
 
     expected: str
     unit: TimeUnit | None
 
-    def sql(self, cell: SqlColumn) -> str:
-        """BIGINT expression for a cell; NULL where it holds no such time."""
+    def sql(self, column: SqlColumn) -> str:
+        """BIGINT expression for a column; NULL where its value is no such time."""
 
 
 class Epoch:
-    """Integers, kept exactly as they are. The unit, if not given, follows from the largest one."""
+    """Integers, kept unchanged. The unit, if not given, follows from the largest one."""
 
     expected = "a whole number of seconds, milliseconds or microseconds since 1970"
 
     def __init__(self, unit: TimeUnit | None = None) -> None:
         self.unit = unit
 
-    def sql(self, cell: SqlColumn) -> str:
-        return cell.integer
+    def sql(self, column: SqlColumn) -> str:
+        return column.integer
 
 
 class EpochDecimal:
-    """Numbers with a fraction since 1970, seconds unless they are too large for that; kept as whole microseconds."""
+    """Decimal numbers since 1970, in seconds unless they are too large for that; kept as integer microseconds."""
 
     expected = "a number of seconds, milliseconds or microseconds since 1970, with or without a fraction"
     unit: TimeUnit | None = "us"
@@ -57,26 +57,26 @@ class EpochDecimal:
         size = min(abs(float(sample)), 1e18)
         self._micros = 1e6 / PER_SECOND.get(unit_of(int(size)), 1)
 
-    def sql(self, cell: SqlColumn) -> str:
-        micros = f"{cell.number} * {self._micros!r}::DOUBLE"
+    def sql(self, column: SqlColumn) -> str:
+        micros = f"{column.number} * {self._micros!r}::DOUBLE"
         return f"(CASE WHEN abs({micros}) < 9e18 THEN CAST(round({micros}) AS BIGINT) END)"
 
 
 class Iso:
-    """ISO dates with or without time, fraction and offset (UTC without one); kept as microseconds."""
+    """ISO dates with or without time, fraction and UTC offset (default 0); kept as microseconds."""
 
     expected = "an ISO date such as 2024-05-31 or 2024-05-31T23:59:59+02:00"
     unit: TimeUnit | None = "us"
 
-    def sql(self, cell: SqlColumn) -> str:
-        # a plain TIMESTAMP cast would drop the offset without a word
-        text = cell.text
+    def sql(self, column: SqlColumn) -> str:
+        # a plain TIMESTAMP cast would drop the offset without an error
+        text = column.text
         stamp = f"TRY_CAST({text} AS TIMESTAMPTZ)"
         return f"(CASE WHEN {text} SIMILAR TO '\\s*\\d.*' AND isfinite({stamp}) THEN epoch_us({stamp}) END)"
 
 
 class Pattern:
-    """Dates written after a strptime pattern; kept as seconds, or microseconds if the pattern has fractions."""
+    """Dates in a strptime pattern; kept as seconds, or as microseconds if the pattern has fractions."""
 
     def __init__(self, pattern: str) -> None:
         if "%" not in pattern:
@@ -88,13 +88,13 @@ class Pattern:
         self._has_fraction = any(code in pattern for code in ("%f", "%g", "%n"))
         self.unit: TimeUnit | None = "us" if self._has_fraction else "s"
 
-    def sql(self, cell: SqlColumn) -> str:
-        micros = f"epoch_us(try_strptime({cell.text}, {literal(self._pattern)}))"
+    def sql(self, column: SqlColumn) -> str:
+        micros = f"epoch_us(try_strptime({column.text}, {literal(self._pattern)}))"
         return micros if self._has_fraction else f"({micros} // 1000000)"
 
 
 class MonthDay:
-    """Integers mmdd of one known year (Tmall); kept as the seconds at which that day began."""
+    """Integers mmdd of a known year (Tmall); kept as the second at which that day begins."""
 
     expected = "a day written mmdd, such as 1111"
     unit: TimeUnit | None = "s"
@@ -102,37 +102,37 @@ class MonthDay:
     def __init__(self, year: int) -> None:
         self._year = year
 
-    def sql(self, cell: SqlColumn) -> str:
-        day = cell.integer
+    def sql(self, column: SqlColumn) -> str:
+        day = column.integer
         text = f"printf('{self._year:04d}-%02d-%02d', {day} // 100, {day} % 100)"
         return f"(CASE WHEN {day} BETWEEN 101 AND 1231 THEN epoch(TRY_CAST({text} AS DATE))::BIGINT END)"
 
 
 class Native:
-    """A column that holds dates or timestamps (Parquet); kept as microseconds, or nanoseconds if it has them."""
+    """A column of type date or timestamp (Parquet); kept as microseconds, or as nanoseconds if it has them."""
 
     expected = "a timestamp"
 
     def __init__(self, nanoseconds: bool) -> None:
         self.unit: TimeUnit | None = "ns" if nanoseconds else "us"
 
-    def sql(self, cell: SqlColumn) -> str:
-        stamp = f"TRY_CAST({cell.sql} AS {'TIMESTAMP_NS' if self.unit == 'ns' else 'TIMESTAMP'})"
+    def sql(self, column: SqlColumn) -> str:
+        stamp = f"TRY_CAST({column.sql} AS {'TIMESTAMP_NS' if self.unit == 'ns' else 'TIMESTAMP'})"
         return f"(CASE WHEN isfinite({stamp}) THEN epoch_{self.unit}({stamp}) END)"
 
 
 class RowOrder:
-    """No time at all: the position of the row is its time."""
+    """No time column: the position of a row is its time."""
 
     expected = "nothing"
     unit: TimeUnit | None = "order"
 
-    def sql(self, cell: SqlColumn) -> str:
+    def sql(self, column: SqlColumn) -> str:
         return "row"
 
 
-def rule_for(time_format: str, cell: SqlColumn | None, samples: Sequence[str]) -> TimeRule:
-    """The rule that `--time-format` names; `auto` looks at the column's type and its first readable value."""
+def rule_for(time_format: str, column: SqlColumn | None, samples: Sequence[str]) -> TimeRule:
+    """The rule for `--time-format`; `auto` uses the type of the column and its first readable value."""
     sample = next((value for value in samples if _looks_like_time(value)), samples[0] if samples else None)
     if time_format == "order":
         return RowOrder()
@@ -145,8 +145,8 @@ def rule_for(time_format: str, cell: SqlColumn | None, samples: Sequence[str]) -
         return Epoch(unit[time_format.removeprefix("epoch-")])
     if time_format != "auto":
         return Pattern(time_format)
-    if cell is not None and cell.kind in {"time", "nanotime"}:
-        return Native(cell.kind == "nanotime")
+    if column is not None and column.kind in {"time", "nanotime"}:
+        return Native(column.kind == "nanotime")
     if sample is None or _INTEGER.fullmatch(sample):
         return Epoch()
     if _DECIMAL.fullmatch(sample):
@@ -164,9 +164,9 @@ def _looks_like_time(value: str) -> bool:
 
 
 def unit_of(largest: int) -> TimeUnit:
-    """The unit of epoch integers, by the size of the largest."""
+    """The unit of epoch integers, from the size of the largest."""
     return next((unit for limit, unit in _UNIT_LIMITS if abs(largest) < limit), "ns")
 
 
 PER_SECOND: dict[TimeUnit, int] = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
-"""Ticks a second of each unit; `order` has none."""
+"""Ticks per second of each unit; `order` has none."""

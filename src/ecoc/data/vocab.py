@@ -1,4 +1,4 @@
-"""ItemVocab: outside item id <-> index 1..n, with what is known of each item."""
+"""ItemVocab: item id of the log <-> index 1..n, with title, price, category and training count."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ from ecoc.errors import ArtifactError, InputError, did_you_mean
 
 @dataclass(frozen=True)
 class Item:
-    """What a dataset knows of one item."""
+    """What a dataset holds about one item."""
 
     index: int
     id: str
@@ -25,7 +25,7 @@ class Item:
 
 
 class ItemVocab:
-    """The items of a dataset; index 0 is padding and no item."""
+    """The items of a dataset; index 0 is padding."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table.combine_chunks()
@@ -46,11 +46,11 @@ class ItemVocab:
         return self.find(item) is not None
 
     def find(self, item: str) -> int | None:
-        """Index of an outside id, or None if training never saw it."""
+        """Index of an id of the log, or None if it is not in the vocabulary."""
         return self._places.get(item)
 
     def indices(self, items: list[str]) -> np.ndarray:
-        """Indices of many outside ids at once; unknown ones are PAD."""
+        """Indices of many ids of the log; unknown ones are PAD."""
         return np.array([self._places.get(item, PAD) for item in items], np.int32)
 
     @cached_property
@@ -58,19 +58,19 @@ class ItemVocab:
         return {item: place for place, item in enumerate(self._ids.to_pylist(), 1)}
 
     def ids(self, indices: np.ndarray) -> list[str]:
-        """Outside ids of indices 1..n."""
+        """Ids of the log for indices 1..n."""
         if len(indices) and (indices.min() <= PAD or indices.max() > len(self)):
             raise InputError(f"item indices run from 1 to {len(self)}; found {indices.min()} to {indices.max()}")
-        found: list[str] = self._ids.take(pa.array(indices.astype(np.int64) - 1)).to_pylist()
-        return found
+        ids: list[str] = self._ids.take(pa.array(indices.astype(np.int64) - 1)).to_pylist()
+        return ids
 
     def popularity(self) -> np.ndarray:
-        """Share of the learnt events of each index, 0 for padding; [n + 1] float32."""
+        """Share of the training events of each index, 0 for padding; [n + 1] float32."""
         counts = self._table.column("train_count").to_numpy().astype(np.float64)
         return np.concatenate([[0.0], counts / max(counts.sum(), 1.0)]).astype(np.float32)
 
     def item(self, item: str) -> Item:
-        """Everything known of one item."""
+        """What is known about one item, by its id in the log."""
         index = self.find(item)
         if index is None:
             near = did_you_mean(item, self._ids.slice(0, 10_000).to_pylist())
@@ -78,7 +78,7 @@ class ItemVocab:
         return self.at(index)
 
     def at(self, index: int) -> Item:
-        """The item with an index 1..n."""
+        """The item with index 1..n."""
         if not PAD < index <= len(self):
             raise InputError(f"item indices run from 1 to {len(self)}; found {index}")
         row = self._table.slice(index - 1, 1).to_pylist()[0]

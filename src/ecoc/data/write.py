@@ -1,7 +1,7 @@
-"""Write the store: kept events -> split, vocabulary and the arrays of a prepared dataset, in bounded memory.
+"""Write the store: kept events -> vocabulary and arrays of a prepared dataset, in bounded memory.
 
-The split says how many of each sequence's events are training; training events give the vocabulary; then items are
-renumbered, test events whose item was never trained are left out, and the final arrays are written.
+The split states how many events of each sequence are training. Their items are the vocabulary. Items are then
+renumbered, test events of items outside the vocabulary are dropped, and the final arrays are written.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from ecoc.data.engine import Engine
 from ecoc.data.lookups import SCHEMA as LOOKUP
 from ecoc.data.schema import ARRAYS, FILES, ITEMS, SEQUENCES, Counts, FileRecord, RewardMap
 from ecoc.data.sequences import array_header
-from ecoc.data.sorted_events import Spool, offsets_of, sums_of
+from ecoc.data.sorted_events import SortedEvents, offsets_of, sums_of
 from ecoc.data.split import Split
 from ecoc.storage.atomic import file_sha256
 
@@ -30,7 +30,7 @@ _EVENT_ARRAYS = ("items", "feedback", "rewards", "times")
 
 @dataclass(frozen=True)
 class Written:
-    """What the store came to hold."""
+    """Result of writing the store."""
 
     counts: Counts
     unseen_in_train: int
@@ -38,21 +38,23 @@ class Written:
 
 
 class StoreWriter:
-    """Writes the kept events of a spool into `folder`."""
+    """Writes the kept events into `folder`."""
 
-    def __init__(self, engine: Engine, folder: Path, spool: Spool, keep: NDArray[np.bool_], rewards: RewardMap) -> None:
+    def __init__(
+        self, engine: Engine, folder: Path, sorted_events: SortedEvents, keep: NDArray[np.bool_], rewards: RewardMap
+    ) -> None:
         self._engine = engine
         self._folder = folder
-        self._spool = spool
+        self._sorted_events = sorted_events
         self._keep = keep
         self._rewards = rewards
 
     def write(self, split: Split, names: NDArray[np.int64] | None, lookup: pa.Table | None) -> Written:
-        """Vocabulary, arrays, items and sequence ids. `names` number the sequences of a user that were divided."""
-        item_count = self._engine.one("SELECT count(*) FROM item_ids")
+        """Write vocabulary, arrays, items and sequence ids. `names` are the numbers of sequences split at pauses."""
+        item_count = self._engine.scalar("SELECT count(*) FROM item_ids")
         in_train, learnt, everywhere = self._count_items(split, item_count)
         known = np.flatnonzero(in_train)
-        by_count = known[np.argsort(-learnt[known], kind="stable")]  # ties keep the order of the ids' text
+        by_count = known[np.argsort(-learnt[known], kind="stable")]  # equal counts: in the order of the ids
         index = np.zeros(item_count, dtype=np.int32)  # unseen items map to PAD
         index[by_count] = np.arange(1, len(by_count) + 1, dtype=np.int32)
         unseen = int(everywhere[in_train == 0].sum())
@@ -63,20 +65,20 @@ class StoreWriter:
         self._write_array("train_lengths", final.train_lengths)
         self._write_array("is_validation", final.is_validation)
         self._write_items(by_count, learnt, lookup)
-        users = self._write_sequence_ids(self._spool.owners[kept], None if names is None else names[kept])
+        users = self._write_sequence_ids(self._sorted_events.owners[kept], None if names is None else names[kept])
         return Written(_counts(final, users, len(by_count)), unseen, _records(self._folder))
 
     def _chunks(self) -> Iterator[tuple[slice, slice, NDArray[np.bool_] | slice]]:
-        """Sequences, events, and which of these events are kept (all of them, as a slice, where none is dropped)."""
-        for sequences, events in self._spool.chunks():
+        """Sequences, events, and which of these events are kept (a full slice where none is dropped)."""
+        for sequences, events in self._sorted_events.chunks():
             keep = self._keep[events]
             yield sequences, events, slice(None) if keep.all() else keep
 
     def _count_items(self, split: Split, item_count: int) -> tuple[NDArray[np.int64], ...]:
-        """Events of each item: in training with validation, in training without, and anywhere."""
+        """Events per item: before the split, before the split without validation sequences, and in total."""
         in_train, learnt, everywhere = (np.zeros(item_count, dtype=np.int64) for _ in range(3))
         for sequences, events, keep in self._chunks():
-            items = self._spool.read("items", events)[keep]
+            items = self._sorted_events.read("items", events)[keep]
             is_train, is_learnt = _training(split, sequences)
             in_train += np.bincount(items[is_train], minlength=item_count)
             learnt += np.bincount(items[is_learnt], minlength=item_count)
@@ -84,7 +86,7 @@ class StoreWriter:
         return in_train, learnt, everywhere
 
     def _write_events(self, split: Split, index: NDArray[np.int32], total: int) -> NDArray[np.int64]:
-        """Write the event arrays without unseen items; returns the lengths that remain."""
+        """Write the event arrays without unseen items; return the remaining lengths."""
         reward_of = None if self._rewards.rewards is None else np.array(self._rewards.rewards, dtype=np.float32)
         lengths = np.zeros(len(split.lengths), dtype=np.int64)
         streams = {name: (self._folder / f"{name}.npy").open("wb") for name in _EVENT_ARRAYS}
@@ -92,13 +94,15 @@ class StoreWriter:
             for name, stream in streams.items():
                 stream.write(array_header(name, total))
             for sequences, events, keep in self._chunks():
-                items = index[self._spool.read("items", events)[keep]]
+                items = index[self._sorted_events.read("items", events)[keep]]
                 is_known = items != PAD
                 lengths[sequences] = sums_of(is_known, split.lengths[sequences])
-                feedback = self._spool.read("feedback", events)[keep]
-                rewards = self._spool.read("rewards", events)[keep] if reward_of is None else reward_of[feedback]
+                feedback = self._sorted_events.read("feedback", events)[keep]
+                rewards = (
+                    self._sorted_events.read("rewards", events)[keep] if reward_of is None else reward_of[feedback]
+                )
                 arrays = {"items": items, "feedback": feedback, "rewards": rewards}
-                arrays["times"] = self._spool.read("times", events)[keep]
+                arrays["times"] = self._sorted_events.read("times", events)[keep]
                 for name, values in arrays.items():
                     (values if is_known.all() else values[is_known]).tofile(streams[name])
         finally:
@@ -112,7 +116,7 @@ class StoreWriter:
             values.astype(ARRAYS[name]).tofile(stream)
 
     def _write_items(self, order: NDArray[np.int64], counts: NDArray[np.int64], lookup: pa.Table | None) -> None:
-        """`items.parquet`, in index order."""
+        """Write `items.parquet`, in index order."""
         numbers = pa.table(
             {
                 "number": order.astype(np.int32),
@@ -133,7 +137,7 @@ class StoreWriter:
             writer.write_table(pa.Table.from_batches([batch.cast(schema) for batch in batches], schema))
 
     def _write_sequence_ids(self, owners: NDArray[np.int64], names: NDArray[np.int64] | None) -> int:
-        """`sequences.arrow`: the user, and the name within the user, of each sequence; returns the number of users."""
+        """Write `sequences.arrow`: user and name of each sequence; return the number of users."""
         schema = pa.schema([("user", pa.string()), ("sequence", pa.string())])
         users, last, first = 0, None, 0
         with pa.OSFile(str(self._folder / SEQUENCES), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -153,13 +157,13 @@ class StoreWriter:
 
 
 def _changes(names: pa.Array, before: str | None) -> int:
-    """How often a name differs from the one before it; `before` comes before the first."""
+    """How often a name differs from the previous one; `before` precedes the first."""
     inside = pc.sum(pc.not_equal(names.slice(1), names.slice(0, len(names) - 1))).as_py() or 0
     return int(inside) + int(names[0].as_py() != before)
 
 
 def _training(split: Split, sequences: slice) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Of the events of some sequences: which are training, and which of those are learnt from (not validation)."""
+    """For the events of `sequences`: which are before the split, and which of those are no validation events."""
     train, lengths = split.train_lengths[sequences], split.lengths[sequences]
     runs = np.column_stack([train, lengths - train]).ravel()  # training events, then test events, of each sequence
     is_learnt = np.column_stack([~split.is_validation[sequences], np.zeros(len(train), dtype=np.bool_)]).ravel()
@@ -188,7 +192,7 @@ def _counts(split: Split, users: int, items: int) -> Counts:
 
 def _records(folder: Path) -> dict[str, FileRecord]:
     names = sorted(FILES)
-    with ThreadPoolExecutor() as pool:  # hashing does not hold the interpreter
+    with ThreadPoolExecutor() as pool:  # hashing releases the interpreter lock
         digests = list(pool.map(lambda name: file_sha256(folder / name), names))
     return {
         name: FileRecord(bytes=(folder / name).stat().st_size, sha256=digest)

@@ -29,7 +29,7 @@ from ecoc.progress import ProgressCallback
 from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
 from ecoc.world import POLICIES, Evaluation, Observation, evaluate
 from ecoc.world.market import Ints
-from ecoc.world.policies import Policy, best_unseen
+from ecoc.world.policies import MarketPolicy, best_unseen
 
 SIZES = (20_000, 60_000, 200_000)
 _MYOPIC = ECOC.but("ecoc-gamma-0", changes={"gamma": 0.0})
@@ -109,7 +109,7 @@ def fixed_scores(context: Context) -> dict[str, NDArray[np.float32]]:
     return {one.name: one.score.numpy() for one in found if one.score is not None}
 
 
-def _ordered(score: NDArray[np.float32]) -> Policy:
+def _ordered(score: NDArray[np.float32]) -> MarketPolicy:
     def choose(seen: Observation, rng: np.random.Generator, /) -> Ints:
         return best_unseen(np.tile(score, (len(seen.items), 1)), seen.items)
 

@@ -16,7 +16,7 @@ from ecoc.policies.base import Policy
 from ecoc.world import Evaluation, Market, MarketConfig, Observation, evaluate
 from ecoc.world.log import item_ids
 from ecoc.world.market import FEEDBACK, Ints
-from ecoc.world.policies import Policy as WorldPolicy
+from ecoc.world.policies import MarketPolicy
 
 
 def open_market(data: Dataset) -> Market:
@@ -91,7 +91,7 @@ def sample_log(market: Market, sessions: int, *, seed: int) -> TrueLog:
     return TrueLog(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def mixed(market: Market, policy: Callable[[Observation, np.random.Generator], Ints], share: float) -> WorldPolicy:
+def mixed(market: Market, policy: Callable[[Observation, np.random.Generator], Ints], share: float) -> MarketPolicy:
     """A policy in a share of the decisions, the logging policy in the others."""
 
     def choose(seen: Observation, rng: np.random.Generator, /) -> Ints:

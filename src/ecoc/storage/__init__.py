@@ -1,1 +1,1 @@
-"""Files on disk: written whole or not at all, checked when read."""
+"""Files on disk: written completely or not at all, verified when read."""

@@ -1,4 +1,4 @@
-"""Files and folders that are whole or absent: written aside, flushed, then renamed into place; folders under a lock."""
+"""Files and folders that are complete or absent: written aside, flushed, renamed into place; folders under a lock."""
 
 import fcntl
 import hashlib
@@ -25,7 +25,7 @@ def parse_bytes(text: str) -> int:
         raise InputError(f"{text!r} is not a size; expected e.g. 4GB or 512MB")
     size = float(match[1]) * _UNITS[match[2]]
     if size > _MOST_BYTES:
-        raise InputError(f"{text[:40]!r} is more than any machine has; expected e.g. 4GB or 512MB")
+        raise InputError(f"{text[:40]!r} is too large; expected e.g. 4GB or 512MB")
     return int(size)
 
 
@@ -33,8 +33,8 @@ def parse_bytes(text: str) -> int:
 def new_folder(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
     """Yield an empty scratch folder beside `target`; on success it becomes `target`, on any failure it vanishes.
 
-    A target that holds something is refused, unless `overwrite` and `is_ours(target)`: other people's files are never
-    removed. Two writers of one target exclude each other by a lock that dies with its process.
+    A target that is not empty is refused, unless `overwrite` and `is_ours(target)`: files that ecoc did not write are
+    never removed. A lock excludes a second writer of the same target; it ends with its process.
     """
     target = target.absolute()
     _check_target(target, overwrite=overwrite, is_ours=is_ours)
@@ -58,7 +58,7 @@ def new_folder(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]
 
 
 def _clean_up(target: Path) -> None:
-    """Remove what a killed process left; what it had moved aside and not yet replaced goes back."""
+    """Remove what a killed process left; restore the old folder if its replacement never arrived."""
     for old in target.parent.glob(f".{escape(target.name)}.old-*"):
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -83,7 +83,7 @@ def _check_target(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
 
 @contextmanager
 def lock(target: Path) -> Iterator[None]:
-    """Hold the lock beside `target`; a second writer is told who holds it."""
+    """Hold the lock file beside `target`; the error of a second writer names the process that holds it."""
     path = target.parent / f".{target.name}.lock"
     try:
         opened = path.open("a+")
@@ -111,7 +111,7 @@ def lock(target: Path) -> Iterator[None]:
 
 
 def _flush(folder: Path) -> None:
-    """Everything to disk before the rename makes it look finished."""
+    """Flush every file to disk before the rename that declares the folder complete."""
     for path in [*folder.rglob("*"), folder]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -142,12 +142,12 @@ def file_sha256(path: Path) -> str:
 
 
 def json_bytes(value: Any) -> bytes:
-    """JSON as it is always written: stable, readable, one trailing newline."""
+    """JSON as every file holds it: stable order, indented, one trailing newline."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
-    """Write aside, flush, rename; return the SHA-256. On failure the old file is still there and no new one."""
+    """Write aside, flush, rename; return the SHA-256. On failure the old file stays and no new one appears."""
     with cleaned([path]):
         digest = write_aside(path, pieces)
         put_in_place(path)
@@ -155,13 +155,13 @@ def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
 
 
 def partial_path(path: Path) -> Path:
-    """Where a file is written before it gets its name."""
+    """Temporary path at which a file is written first."""
     return path.with_name(path.name + ".partial")
 
 
 @contextmanager
 def cleaned(paths: Iterable[Path]) -> Iterator[None]:
-    """Whatever happens, no temporary file stays."""
+    """Remove the temporary files of `paths` at the end, after success and after failure."""
     try:
         yield
     finally:
@@ -171,7 +171,7 @@ def cleaned(paths: Iterable[Path]) -> Iterator[None]:
 
 
 def write_aside(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
-    """Write and flush under a temporary name; return the SHA-256."""
+    """Write and flush under the temporary name; return the SHA-256."""
     digest, size = hashlib.sha256(), 0
     try:
         with partial_path(path).open("wb") as stream:
@@ -187,7 +187,7 @@ def write_aside(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
 
 
 def put_in_place(path: Path) -> None:
-    """Give a flushed file its name, for good."""
+    """Rename a flushed file to its final name and flush the folder."""
     try:
         partial_path(path).replace(path)
         descriptor = os.open(path.parent, os.O_RDONLY)

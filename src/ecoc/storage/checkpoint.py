@@ -1,4 +1,4 @@
-"""Checkpoints: a tensor file and its JSON, each whole or absent; a checkpoint counts once its JSON is there."""
+"""Checkpoints: a tensor file and its JSON file. A checkpoint is valid once its JSON file exists."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _LARGEST_JSON = 64 << 20
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A saved state."""
+    """Tensors and state read from disk, with the checksum of the tensor file."""
 
     tensors: dict[str, Tensor]
     state: dict[str, Any]
@@ -30,7 +30,7 @@ class Checkpoint:
 
 
 class NotFiniteError(TrainingError):
-    """A tensor to be saved holds a number that is not finite."""
+    """A tensor to save holds a number that is not finite."""
 
     def __init__(self, path: Path, name: str) -> None:
         super().__init__(f"{path}: not saved, because '{name}' holds a number that is not finite")
@@ -40,7 +40,7 @@ class NotFiniteError(TrainingError):
 def save_checkpoint(folder: Path, name: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
     """Write `name`.safetensors and then `name`.json into `folder`; return the tensor file's SHA-256.
 
-    Nothing that is not finite is ever written.
+    A tensor with a number that is not finite is refused.
     """
     for key, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
@@ -49,13 +49,13 @@ def save_checkpoint(folder: Path, name: str, tensors: Mapping[str, Tensor], stat
     with cleaned(paths):
         digest = write_aside(paths[0], _safetensors(tensors))
         write_aside(paths[1], [json_bytes({**state, "sha256": digest})])
-        for path in paths:  # only once both are on disk, so that a full disk takes nothing from what was there before
+        for path in paths:  # once both are on disk, so that a full disk leaves the checkpoint before intact
             put_in_place(path)
     return digest
 
 
 def load_checkpoint(folder: Path, name: str) -> Checkpoint:
-    """Read a checkpoint back, checked against its checksum."""
+    """Read a checkpoint and verify its checksum."""
     path = folder / f"{name}.json"
     try:
         if path.stat().st_size > _LARGEST_JSON:
@@ -71,7 +71,7 @@ def load_checkpoint(folder: Path, name: str) -> Checkpoint:
 
 
 def load_latest(folder: Path) -> Checkpoint | None:
-    """The newest whole checkpoint of a run; none if there is no whole one."""
+    """The newest valid checkpoint of a run, or None."""
     for name in sorted((path.stem for path in folder.glob("step-*.json")), reverse=True):
         with suppress(ArtifactError):
             return load_checkpoint(folder, name)
@@ -79,17 +79,17 @@ def load_latest(folder: Path) -> Checkpoint | None:
 
 
 def latest_name(folder: Path) -> str | None:
-    """Name of the newest checkpoint, unread."""
+    """Name of the newest checkpoint; it is not read."""
     return max((path.stem for path in folder.glob("step-*.json")), default=None)
 
 
 def name_of(step: int) -> str:
-    """The name under which step `step` is saved."""
+    """Name of the checkpoint of step `step`."""
     return f"step-{step:012d}"
 
 
 def keep_last(folder: Path, count: int) -> None:
-    """Remove all but the newest `count` checkpoints, and what a killed process left half-written."""
+    """Remove all but the newest `count` checkpoints, and partial files of a killed process."""
     for stem in sorted(path.stem for path in folder.glob("step-*.json"))[:-count]:
         (folder / f"{stem}.json").unlink(missing_ok=True)
         (folder / f"{stem}.safetensors").unlink(missing_ok=True)
@@ -97,14 +97,14 @@ def keep_last(folder: Path, count: int) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove temporary files and tensor files whose JSON never came."""
+    """Remove temporary files, and tensor files without their JSON file."""
     for path in [*folder.glob("*.partial"), *folder.glob("step-*.safetensors")]:
         if path.suffix == ".partial" or not path.with_suffix(".json").exists():
             path.unlink(missing_ok=True)
 
 
 def _safetensors(tensors: Mapping[str, Tensor]) -> Iterable[bytes | memoryview]:
-    """The file format, piece by piece: nothing is copied, so saving a large table needs no second one in memory."""
+    """The safetensors format, piece by piece without a copy: saving a large table needs no second one in memory."""
     header: dict[str, Any] = {}
     position = 0
     for key in sorted(tensors):

@@ -1,7 +1,6 @@
 """The marketplace as a Gymnasium environment, `ecoc/Market-v0`: what a recommender sees, one session per episode.
 
-`gymnasium.make("ecoc.world.gym:ecoc/Market-v0")` finds it, and `gymnasium.make("ecoc/Market-v0")` after
-`import ecoc.world`.
+Importing `ecoc.world` registers it, so `gymnasium.make("ecoc.world.gym:ecoc/Market-v0")` needs no other import.
 """
 
 from typing import Any
@@ -14,18 +13,18 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from ecoc.world.log import item_ids
-from ecoc.world.market import FEEDBACK, Market, State
+from ecoc.world.market import FEEDBACK, Market, MarketState
 from ecoc.world.worlds import parse_world
 
 Seen = dict[str, NDArray[np.int64]]
 
 
 class _Sessions:
-    """n sessions in step, as both environments need them. Items are numbered from 1 in `seen`; 0 is padding."""
+    """n sessions at the same step, used by both environments. In `seen` items are numbered from 1; 0 is padding."""
 
     def __init__(self, market: Market, n: int, rng: np.random.Generator) -> None:
         self.market = market
-        self.state: State = market.start(n, rng)
+        self.state: MarketState = market.start(n, rng)
         self.seen: Seen = {key: np.zeros((n, market.config.steps), np.int64) for key in ("items", "feedback")}
 
     @property
@@ -37,10 +36,10 @@ class _Sessions:
         return self.step_count >= self.market.config.steps
 
     def show(self, items: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
-        """Show items [n] and record what a recommender sees of it; rewards [n]."""
+        """Show items [n], record what a recommender sees, and return the rewards [n]."""
         place = self.step_count
         self.state, feedback, rewards = self.market.step(self.state, items.astype(np.int32), rng)
-        self.seen = {key: value.copy() for key, value in self.seen.items()}  # earlier observations stay as they were
+        self.seen = {key: value.copy() for key, value in self.seen.items()}  # earlier observations stay unchanged
         self.seen["items"][:, place] = items + 1
         self.seen["feedback"][:, place] = feedback
         return rewards.astype(np.float64)
@@ -75,7 +74,7 @@ class MarketEnv(gymnasium.Env[Seen, np.int64]):
         self.action_space = spaces.Discrete(self.market.config.items)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
-        """Begin with a new user."""
+        """Start the session of a new user."""
         super().reset(seed=seed, options=options)
         self._sessions = _Sessions(self.market, 1, self.np_random)
         return self._seen(), {}
@@ -88,7 +87,7 @@ class MarketEnv(gymnasium.Env[Seen, np.int64]):
         return self._seen(), float(rewards[0]), self._sessions.is_over, False, info
 
     def render(self) -> str:
-        """Write the session so far, a line per step."""
+        """The session so far as text, one line per step."""
         shown = zip(self._sessions.state.shown[0], self._seen()["feedback"], strict=False)
         return "\n".join(f"{FEEDBACK[answer]:9} {self.market.titles[item]}" for item, answer in shown)
 
@@ -112,7 +111,7 @@ class MarketVectorEnv(VectorEnv[Seen, NDArray[np.int64], NDArray[Any]]):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
-        """Begin with new users everywhere."""
+        """Start the sessions of new users."""
         super().reset(seed=seed, options=options)
         self._sessions = _Sessions(self.market, self.num_envs, self.np_random)
         return self._sessions.seen, {}

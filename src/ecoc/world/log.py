@@ -27,7 +27,7 @@ class LogBlock:
 
 
 def log_blocks(market: Market) -> Iterator[LogBlock]:
-    """Make the log, block by block. Each has a random stream of its own: the same bytes in any order of making."""
+    """Generate the log block by block. Each block has its own random stream and does not depend on the others."""
     config, work = market.config, market.workspace(market.chunk)
     for index, first in enumerate(range(0, config.sessions, market.chunk)):
         rng = np.random.default_rng([config.seed, 2, index])
@@ -42,19 +42,19 @@ def log_blocks(market: Market) -> Iterator[LogBlock]:
 
 
 def user_ids(market: Market, first: int, count: int) -> list[str]:
-    """Names of consecutive users, of one width: u0000123."""
+    """Ids of consecutive users, all of one width: u0000123."""
     width = max(7, len(str(market.config.sessions - 1)))
     return [f"u{user:0{width}d}" for user in range(first, first + count)]
 
 
 def item_ids(market: Market) -> list[str]:
-    """Names of all items, of one width: i0042."""
+    """Ids of all items, all of one width: i0042."""
     width = max(4, len(str(market.config.items - 1)))
     return [f"i{item:0{width}d}" for item in range(market.config.items)]
 
 
 def log_batches(market: Market) -> "Iterator[pa.RecordBatch]":
-    """Make the log as Arrow: user, item, time, feedback; one session per user, user by user."""
+    """Generate the log as Arrow batches: user, item, time, feedback; one session per user, user by user."""
     import pyarrow as pa
 
     items, feedback = pa.array(item_ids(market)), pa.array(FEEDBACK)
@@ -70,7 +70,7 @@ def log_batches(market: Market) -> "Iterator[pa.RecordBatch]":
 
 
 def item_table(market: Market) -> "pa.Table":
-    """List the catalogue as Arrow: item, title, price, category."""
+    """The catalogue as an Arrow table: item, title, price, category."""
     import pyarrow as pa
 
     columns = {

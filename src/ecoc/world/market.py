@@ -1,8 +1,9 @@
-"""The built-in marketplace: every chance is known, so the true reward of a policy can be measured.
+"""The built-in marketplace: every probability is known, so the true reward of a policy can be measured.
 
-One simulator, two kinds. In `bait`, some items look better than they are and each one shown erodes the user's trust.
-In `satiation`, heavy items please now and wear the user out for the rest of the session. In both, topics bore,
-repeated items tire, and interest drifts towards what is clicked. For interest z and item i with vector v_i:
+There is one simulator with two kinds. In `bait`, some items look better than they are, and each one shown reduces the
+user's trust. In `satiation`, heavy items get more clicks now and fewer for the rest of the session. In both, a topic
+shown often and a repeated item get fewer clicks, and interest moves towards clicked items. For interest z and item i
+with vector v_i:
 
     a_i  = affinity * z.v_i
     u_i  = a_i + appeal_i - boredom * b_topic(i) - repeat * rec_i + click_offset
@@ -17,9 +18,9 @@ and after item i was shown
     g   <- (1 - trust_loss) * g  if i is bait,  else g + trust_gain * (1 - g)
     rec <- repeat_decay * rec,  then rec_i = 1
 
-Trust g stays 1 in `satiation` (no bait) and `wear` is 0 in `bait`. Left open by these equations and chosen here: topic
-centres are uniform on the sphere, an item is unit(centre + spread * noise), a user unit(centre + wander * noise) with
-noise ~ N(0, 1/dim) per coordinate; topics shrink with their rank (size ~ rank^-1/2) and users choose one by size;
+Trust g stays 1 in `satiation` (no bait) and `wear` is 0 in `bait`. The rest of the model: topic centres are
+uniform on the sphere, an item is unit(centre + spread * noise), a user unit(centre + wander * noise) with
+noise ~ N(0, 1/dim) per coordinate; topics shrink with their rank (size ~ rank^-1/2) and users choose a topic by size;
 appeal_i = quality_std * N + bait_appeal [bait] + load_appeal * (load_i - 1/2); log price_i = price_std * N, relative to
 the usual price of its category.
 """
@@ -46,7 +47,7 @@ REWARDS = (0.0, 1.0, 2.0, 3.0)
 # exact in float32. Any order of summation gives the same bits, hence any BLAS and any number of threads.
 _GRID = np.float32(2048)
 
-# Products of fewer multiplications than this OpenBLAS does without waking its other threads, which would only spin.
+# OpenBLAS computes products with fewer multiplications than this in one thread; more threads would only spin.
 _BLAS_ALONE = 1 << 18
 
 _PRESETS: dict[str, dict[str, Any]] = {
@@ -71,45 +72,59 @@ _PRESETS: dict[str, dict[str, Any]] = {
 
 
 class MarketConfig(Config):
-    """Settings of a world. Fields that are not given take the values of the kind."""
+    """Settings of a world. Fields that are not given take the values of its kind."""
 
-    kind: Literal["bait", "satiation"] = Field("bait", description="what punishes greed: eroded trust or satiation")
-    seed: int = Field(0, ge=0, description="makes another catalogue, other users and another log of the same kind")
+    kind: Literal["bait", "satiation"] = Field(
+        "bait", description="what lowers later rewards of a greedy policy: lost trust (bait) or satiation"
+    )
+    seed: int = Field(
+        0, ge=0, description="another seed gives another catalogue, other users and another log of the same kind"
+    )
     items: int = Field(200, ge=2, le=1_000_000, description="catalogue size")
     topics: int = Field(10, ge=1, description="number of topics, shown as categories")
-    sessions: int = Field(10_000, ge=1, le=100_000_000, description="logged sessions, one user each")
-    steps: int = Field(20, ge=1, le=1000, description="items shown in a session")
-    dim: int = Field(8, ge=2, le=64, description="width of interests and item vectors")
+    sessions: int = Field(10_000, ge=1, le=100_000_000, description="number of logged sessions; each has its own user")
+    steps: int = Field(20, ge=1, le=1000, description="items shown per session")
+    dim: int = Field(8, ge=2, le=64, description="dimension of interest and item vectors")
 
-    spread: float = Field(0.4, ge=0, description="how far items lie from the centre of their topic")
-    wander: float = Field(0.5, ge=0, description="how far a new user lies from the centre of a topic")
-    quality_std: float = Field(0.3, ge=0, le=3, description="deviation of an item's own appeal")
-    price_std: float = Field(0.5, ge=0, le=3, description="deviation of the log price within a category")
+    spread: float = Field(0.4, ge=0, description="distance of items from the centre of their topic")
+    wander: float = Field(0.5, ge=0, description="distance of a new user from the centre of a topic")
+    quality_std: float = Field(0.3, ge=0, le=3, description="standard deviation of the appeal of items")
+    price_std: float = Field(0.5, ge=0, le=3, description="standard deviation of the log price within a category")
     bait_share: float = Field(0.35, ge=0, le=1, description="share of bait in the catalogue")
-    bait_appeal: float = Field(1.0, ge=0, le=5, description="how much better bait looks")
-    load_low: float = Field(0.5, ge=0, description="lightest item's load on its topic")
-    load_high: float = Field(0.5, ge=0, le=5, description="heaviest item's load on its topic")
-    load_appeal: float = Field(0.0, ge=0, le=5, description="how much better a load of 1 looks than a load of 0")
+    bait_appeal: float = Field(1.0, ge=0, le=5, description="additional appeal of bait")
+    load_low: float = Field(0.5, ge=0, description="smallest load of an item on its topic")
+    load_high: float = Field(0.5, ge=0, le=5, description="largest load of an item on its topic")
+    load_appeal: float = Field(
+        0.0, ge=0, le=5, description="additional appeal of an item with load 1 over one with load 0"
+    )
     heavy_above: float = Field(
-        0.5, ge=0, description="load above which an item is called heavy in a world without bait"
+        0.5, ge=0, description="items with a larger load are called heavy, in a world without bait"
     )
 
-    affinity: float = Field(4.0, ge=0, le=15, description="weight of interest")
-    click_offset: float = Field(-1.5, ge=-10, le=10, description="constant of the click")
-    favourite_offset: float = Field(-2.0, ge=-10, le=10, description="constant of the favourite")
-    buy_offset: float = Field(-2.5, ge=-10, le=10, description="constant of the purchase")
-    drift: float = Field(0.15, ge=0, le=10, description="step of interest towards a clicked item")
-    boredom: float = Field(1.0, ge=0, le=10, description="weight of the load a topic carries")
-    boredom_decay: float = Field(0.7, ge=0, lt=1, description="share of that load left after a step")
-    wear: float = Field(0.0, ge=0, le=10, description="how much the load of all topics lowers every click")
+    affinity: float = Field(4.0, ge=0, le=15, description="weight of the match between interest and item")
+    click_offset: float = Field(-1.5, ge=-10, le=10, description="constant in the click probability")
+    favourite_offset: float = Field(-2.0, ge=-10, le=10, description="constant in the favourite probability")
+    buy_offset: float = Field(-2.5, ge=-10, le=10, description="constant in the purchase probability")
+    drift: float = Field(0.15, ge=0, le=10, description="how far interest moves towards a clicked item")
+    boredom: float = Field(1.0, ge=0, le=10, description="weight of the load of a topic")
+    boredom_decay: float = Field(0.7, ge=0, lt=1, description="share of that load that remains after a step")
+    wear: float = Field(
+        0.0, ge=0, le=10, description="how strongly the load of all topics lowers every click probability"
+    )
     repeat: float = Field(3.0, ge=0, le=10, description="penalty of an item just shown")
-    repeat_decay: float = Field(0.9, ge=0, lt=1, description="share of that penalty left after a step")
+    repeat_decay: float = Field(0.9, ge=0, lt=1, description="share of that penalty that remains after a step")
     trust_start: float = Field(0.8, gt=0, le=1, description="trust of a new user")
-    trust_loss: float = Field(0.3, ge=0, lt=1, description="share of trust lost by one bait")
-    trust_gain: float = Field(0.15, ge=0, le=1, description="share of missing trust regained by one honest item")
+    trust_loss: float = Field(0.3, ge=0, lt=1, description="share of trust lost when bait is shown")
+    trust_gain: float = Field(
+        0.15, ge=0, le=1, description="share of missing trust regained when an item that is no bait is shown"
+    )
 
-    greed: float = Field(0.75, ge=0, le=1, description="share of logged decisions by softmax; the rest is uniform")
-    temperature: float = Field(0.15, ge=0.05, description="of the logger's softmax of expected immediate reward")
+    greed: float = Field(
+        0.75, ge=0, le=1, description="share of logged decisions drawn from the softmax; the rest is uniform"
+    )
+    temperature: float = Field(
+        0.15, ge=0.05, description="temperature of the softmax over expected immediate rewards in the logging policy"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -123,7 +138,9 @@ class MarketConfig(Config):
     @classmethod
     def _fits_the_catalogue(cls, value: int, info: ValidationInfo) -> int:
         if value > info.data.get("items", value):
-            raise ValueError(f"{value} is more than the {info.data['items']} items; every topic and step needs its own")
+            raise ValueError(
+                f"{value} is more than the {info.data['items']} items; there must be one item per topic and step"
+            )
         return value
 
     @field_validator("load_high")
@@ -135,8 +152,8 @@ class MarketConfig(Config):
 
 
 @dataclass(frozen=True)
-class State:
-    """The hidden truth about n users who are at the same step of their sessions."""
+class MarketState:
+    """The hidden state of n users who are at the same step of their sessions."""
 
     interest: Floats  # [n, d], unit up to the grid
     load: Floats  # [n, topics]
@@ -146,13 +163,13 @@ class State:
     def __len__(self) -> int:
         return len(self.trust)
 
-    def take(self, rows: NDArray[np.intp]) -> "State":
+    def take(self, rows: NDArray[np.intp]) -> "MarketState":
         """Select the users at `rows`, which may repeat."""
-        return State(self.interest[rows], self.load[rows], self.trust[rows], self.shown[rows])
+        return MarketState(self.interest[rows], self.load[rows], self.trust[rows], self.shown[rows])
 
 
 class Market:
-    """A catalogue and the users' dynamics. Immutable: `step` returns the next state."""
+    """A catalogue and the dynamics of users. Immutable: `step` returns the next state."""
 
     def __init__(self, config: MarketConfig) -> None:
         self.config = config
@@ -168,7 +185,7 @@ class Market:
         quality = config.quality_std * rng.standard_normal(config.items)
         appeal = quality + config.bait_appeal * self.bait + config.load_appeal * (self.load - 0.5)
         self.appeal = appeal.astype(np.float32)  # [items]
-        # Odds multiply where utilities add, so one exponential per user and item serves all three chances.
+        # Utilities add, so odds multiply: one exponential per user and item serves all three probabilities.
         self._click_odds = np.exp(self.appeal + np.float32(config.click_offset))
         self._buy_odds = np.exp(np.float32(config.buy_offset) - self.log_price)
         self._favourite_odds = np.exp(np.float32(config.favourite_offset))
@@ -176,7 +193,7 @@ class Market:
 
     @cached_property
     def tempting(self) -> Bools:
-        """Items a greedy policy overuses: bait, or heavy ones where there is no bait. [items]."""
+        """Items that a greedy policy shows too often: bait, or heavy items if there is no bait. [items]."""
         return self.bait if self.config.kind == "bait" else self.load > self.config.heavy_above
 
     @cached_property
@@ -187,7 +204,7 @@ class Market:
 
     @cached_property
     def titles(self) -> list[str]:
-        """Readable, unique title of each item; tempting ones can be told from it."""
+        """Readable, unique title of each item; the title shows whether the item is tempting."""
         rng = np.random.default_rng([self.config.seed, 1])
         mark = "Flash deal: {}" if self.config.kind == "bait" else "{} — mega bundle"
         plain = item_titles(self.topic, rng)
@@ -195,18 +212,18 @@ class Market:
 
     @cached_property
     def prices(self) -> NDArray[np.float64]:
-        """Price of each item, ending in .99 as shops have it. [items]."""
+        """Price of each item, ending in .99. [items]."""
         return np.floor(usual_prices(self.config.topics)[self.topic] * np.exp(self.log_price)) + 0.99
 
     @property
     def chunk(self) -> int:
-        """Users worked on at once, which bounds memory; another value would make another log."""
+        """Users computed at once, to bound memory; another value would give another log."""
         return int(np.clip((1 << 18) // self.config.items, 16, 1024))
 
-    def start(self, n: int, rng: np.random.Generator) -> State:
-        """Users at the beginning of their sessions."""
+    def start(self, n: int, rng: np.random.Generator) -> MarketState:
+        """New users at the beginning of their sessions."""
         topic = rng.choice(self.config.topics, size=n, p=self.topic_share)
-        return State(
+        return MarketState(
             interest=_on_grid(_near(self.centre[topic], self.config.wander, rng)),
             load=np.zeros((n, self.config.topics), np.float32),
             trust=np.full(n, self.config.trust_start, np.float32),
@@ -214,54 +231,56 @@ class Market:
         )
 
     def workspace(self, n: int) -> Floats:
-        """Memory for `behave` on up to n users, worth keeping: fresh pages cost as much as the arithmetic."""
+        """Memory for `behave` on up to n users. Reuse it: new pages cost as much time as the arithmetic."""
         return np.empty((3, n, self.config.items), np.float32)
 
-    def click_chance(self, state: State) -> Floats:
+    def click_chance(self, state: MarketState) -> Floats:
         """P(click) of every item. [n, items]."""
         affinity, click, spare = self.workspace(len(state))
         self._fill_affinity(state, affinity)
         return self._fill_click(state, affinity, click, spare)
 
-    def expected_reward(self, state: State) -> Floats:
+    def expected_reward(self, state: MarketState) -> Floats:
         """Exact expected reward of showing each item now. [n, items]."""
         return self._expected_in(state, self.workspace(len(state)))
 
-    def expected_reward_of(self, state: State, items: Ints) -> Floats:
+    def expected_reward_of(self, state: MarketState, items: Ints) -> Floats:
         """Exact expected reward of showing one item to each user. [n]."""
         click, buy, favourite = self._chances(state, items)
         return click * (1 + favourite + buy * (2 - favourite))
 
-    def step(self, state: State, items: Ints, rng: np.random.Generator) -> tuple[State, NDArray[np.int8], Floats]:
+    def step(
+        self, state: MarketState, items: Ints, rng: np.random.Generator
+    ) -> tuple[MarketState, NDArray[np.int8], Floats]:
         """Show one item to each user: next state, feedback codes [n] and rewards [n]."""
         feedback = self.respond(state, items, rng.random(len(state), dtype=np.float32))
         rewards = np.asarray(REWARDS, np.float32)[feedback]
         return self.advance(state, items, feedback > 0), feedback, rewards
 
-    def respond(self, state: State, items: Ints, luck: Floats) -> NDArray[np.int8]:
-        """Feedback codes for uniform draws `luck` [n]: the larger the draw, the better the feedback."""
+    def respond(self, state: MarketState, items: Ints, luck: Floats) -> NDArray[np.int8]:
+        """Feedback codes for uniform draws `luck` [n]; a larger draw gives a better feedback."""
         click, buy, favourite = self._chances(state, items)
         at_least = (click, click * (buy + (1 - buy) * favourite), click * buy)
         codes: NDArray[np.int8] = np.sum([luck >= 1 - chance for chance in at_least], axis=0, dtype=np.int8)
         return codes
 
-    def advance(self, state: State, items: Ints, clicked: Bools) -> State:
-        """Return the state after `items` were shown and clicked or not."""
+    def advance(self, state: MarketState, items: Ints, clicked: Bools) -> MarketState:
+        """The state after `items` were shown, and clicked or not."""
         config = self.config
         moved = _on_grid(_unit(state.interest + np.float32(config.drift) * self.vector[items]))  # [n, d]
         load = state.load * np.float32(config.boredom_decay)  # [n, topics]
         load[np.arange(len(state)), self.topic[items]] += self.load[items]
         lost = state.trust * np.float32(1 - config.trust_loss)
         regained = state.trust + np.float32(config.trust_gain) * (1 - state.trust)
-        return State(
+        return MarketState(
             interest=np.where(clicked[:, None], moved, state.interest),
             load=load,
             trust=np.where(self.bait[items], lost, regained),
             shown=np.column_stack([state.shown, items.astype(np.int32)]),
         )
 
-    def behave(self, state: State, rng: np.random.Generator, work: Floats | None = None) -> Ints:
-        """Items the logging policy shows: mostly a softmax of expected immediate reward, else anything. [n]."""
+    def behave(self, state: MarketState, rng: np.random.Generator, work: Floats | None = None) -> Ints:
+        """Items shown by the logging policy: from a softmax of expected immediate reward, else uniform. [n]."""
         items = rng.integers(self.config.items, size=len(state), dtype=np.int32)
         greedy = np.flatnonzero(rng.random(len(state), dtype=np.float32) < self.config.greed)
         work = self.workspace(len(greedy)) if work is None else work
@@ -271,13 +290,13 @@ class Market:
         items[greedy] = _pick(weights, rng.random(len(greedy), dtype=np.float32))
         return items
 
-    def behaviour(self, state: State) -> NDArray[np.float64]:
-        """How likely the logging policy shows each item. [n, items]."""
+    def behaviour(self, state: MarketState) -> NDArray[np.float64]:
+        """Probability that the logging policy shows each item. [n, items]."""
         weights = np.exp(self.expected_reward(state).astype(np.float64) / self.config.temperature)
         greedy: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
         return self.config.greed * greedy + (1 - self.config.greed) / self.config.items
 
-    def _expected_in(self, state: State, work: Floats) -> Floats:
+    def _expected_in(self, state: MarketState, work: Floats) -> Floats:
         """P(click) times the mean reward of a click, 3 - P(no buy) * (1 + P(no favourite)). [n, items]."""
         affinity, click, spare = work[:, : len(state)]
         self._fill_affinity(state, affinity)
@@ -293,7 +312,7 @@ class Market:
         reward *= spare
         return reward
 
-    def _fill_affinity(self, state: State, affinity: Floats) -> None:
+    def _fill_affinity(self, state: MarketState, affinity: Floats) -> None:
         rows = max(8, _BLAS_ALONE // self._columns.size)
         for first in range(0, len(state), rows):
             block = slice(first, first + rows)
@@ -301,7 +320,7 @@ class Market:
         affinity *= np.float32(self.config.affinity)
         np.exp(affinity, out=affinity)
 
-    def _fill_click(self, state: State, affinity: Floats, click: Floats, spare: Floats) -> Floats:
+    def _fill_click(self, state: MarketState, affinity: Floats, click: Floats, spare: Floats) -> Floats:
         bored = np.exp(np.float32(-self.config.boredom) * state.load)  # [n, topics]
         np.take(bored, self.topic, axis=1, out=click, mode="clip")  # "clip" writes straight to `out`
         click *= affinity
@@ -315,7 +334,7 @@ class Market:
         click *= self._willing(state)[:, None]
         return click
 
-    def _chances(self, state: State, items: Ints) -> tuple[Floats, Floats, Floats]:
+    def _chances(self, state: MarketState, items: Ints) -> tuple[Floats, Floats, Floats]:
         """P(click), P(buy | click) and P(favourite | click, no buy) of one item per user, [n] each."""
         rows = np.arange(len(state))
         dots = np.sum(state.interest * self.vector[items], axis=1)
@@ -328,12 +347,12 @@ class Market:
         click = self._willing(state) * odds / (odds + 1)
         return click, buy_odds / (buy_odds + 1), favourite_odds / (favourite_odds + 1)
 
-    def _willing(self, state: State) -> Floats:
+    def _willing(self, state: MarketState) -> Floats:
         willing: Floats = state.trust * np.exp(np.float32(-self.config.wear) * state.load.sum(axis=1))
         return willing
 
-    def _fatigue(self, state: State) -> Floats:
-        """Return repeat * rec of the items shown, oldest first. [t]."""
+    def _fatigue(self, state: MarketState) -> Floats:
+        """Penalty repeat * rec of the items shown, oldest first. [t]."""
         age = np.arange(state.shown.shape[1] - 1, -1, -1)
         return (self.config.repeat * self.config.repeat_decay**age).astype(np.float32)
 
@@ -354,16 +373,16 @@ def _near(centres: Floats, spread: float, rng: np.random.Generator) -> Floats:
 
 
 def _spread_over(shares: NDArray[np.float64], count: int, rng: np.random.Generator) -> Ints:
-    """Give each of `count` items a topic: one item per topic at least, the rest by share, in random order."""
+    """A topic for each of `count` items: at least one item per topic, the rest by share, in random order."""
     edges = np.cumsum(shares)
     rest = np.searchsorted(edges[:-1], (np.arange(count - len(shares)) + 0.5) / max(1, count - len(shares)))
     return rng.permutation(np.concatenate([np.arange(len(shares)), rest])).astype(np.int32)
 
 
 def _pick(weights: Floats, luck: Floats) -> NDArray[np.intp]:
-    """One column per row, with chances in proportion to the positive weights: first a block of columns, then one of it.
+    """Sample one column per row in proportion to the weights: first a block of columns, then a column of the block.
 
-    Inverting the running sum of blocks and of one block costs a fraction of the running sum of everything.
+    The running sums over blocks and within one block cost a fraction of the running sum over all columns.
     """
     width, last = 16, weights.shape[1] - 1
     blocks = np.cumsum(np.add.reduceat(weights, np.arange(0, last + 1, width), axis=1), axis=1)  # [n, items / width]
@@ -372,6 +391,6 @@ def _pick(weights: Floats, luck: Floats) -> NDArray[np.intp]:
     before = np.where(block > 0, blocks[np.arange(len(aim)), block - 1], 0)
     columns = block[:, None] * width + np.arange(width)  # [n, width]
     inside = np.cumsum(np.take_along_axis(weights, np.minimum(columns, last), axis=1), axis=1)
-    found = np.sum(inside <= (aim - before)[:, None], axis=1)
-    picked: NDArray[np.intp] = np.minimum(columns[:, 0] + np.minimum(found, width - 1), last)
+    offset = np.sum(inside <= (aim - before)[:, None], axis=1)
+    picked: NDArray[np.intp] = np.minimum(columns[:, 0] + np.minimum(offset, width - 1), last)
     return picked

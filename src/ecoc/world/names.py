@@ -1,9 +1,9 @@
-"""Readable categories, titles and usual prices, so that a person can see what a policy does."""
+"""Readable categories, titles and usual prices for the items of a world."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-# category | usual price, then its styles, then its things. No thing is in two categories, so no title is.
+# category | usual price, then its styles, then its products. No product is in two categories, so titles are unique.
 _SHELVES = """
 Coffee & tea | 24
   Copper, Enamel, Glass, Cast-iron, Stoneware, Matte, Travel, Double-walled
@@ -92,31 +92,31 @@ _COLOUR_NAMES = [colour.strip() for colour in _COLOURS.split(",")]
 def _shelves() -> list[tuple[str, float, list[str], list[str]]]:
     lines = [line.strip() for line in _SHELVES.strip().splitlines()]
     heads = [line.split(" | ") for line in lines[0::3]]
-    styles, things = ([line.split(", ") for line in lines[first::3]] for first in (1, 2))
-    return [(name, float(price), a, b) for (name, price), a, b in zip(heads, styles, things, strict=True)]
+    styles, products = ([line.split(", ") for line in lines[first::3]] for first in (1, 2))
+    return [(name, float(price), a, b) for (name, price), a, b in zip(heads, styles, products, strict=True)]
 
 
 SHELVES = _shelves()
 
 
 def category_names(topics: int) -> list[str]:
-    """Name each topic differently; a second round over the shelves is numbered."""
+    """A different name per topic; names used again get a number."""
     rounds = [divmod(topic, len(SHELVES)) for topic in range(topics)]
     return [SHELVES[shelf][0] + (f" {turn + 1}" if turn else "") for turn, shelf in rounds]
 
 
 def usual_prices(topics: int) -> NDArray[np.float64]:
-    """Give the usual price of each topic's category. [topics]."""
+    """Usual price of the category of each topic. [topics]."""
     return np.array([SHELVES[topic % len(SHELVES)][1] for topic in range(topics)])
 
 
 def item_titles(topic: NDArray[np.int32], rng: np.random.Generator) -> list[str]:
-    """Give each item a unique title: style and thing; then also a colour, then a number, when combinations run out."""
+    """A unique title per item: style and product; once these are used up, also a colour, then a number."""
     titles = [""] * len(topic)
     shelf_of_item = topic % len(SHELVES)
-    for shelf, (_, _, styles, things) in enumerate(SHELVES):
+    for shelf, (_, _, styles, products) in enumerate(SHELVES):
         items = np.flatnonzero(shelf_of_item == shelf)
-        plain = [f"{style} {thing}" for style in styles for thing in things]
+        plain = [f"{style} {product}" for style in styles for product in products]
         order = rng.permutation(len(plain))
         for place, item in enumerate(items):
             turn, which = divmod(place, len(plain))
@@ -125,7 +125,7 @@ def item_titles(topic: NDArray[np.int32], rng: np.random.Generator) -> list[str]
 
 
 def _variant(turn: int) -> str:
-    """Tell the items of one name apart: nothing, a colour, a colour and a number."""
+    """What distinguishes items of one name: nothing, a colour, or a colour and a number."""
     if turn == 0:
         return ""
     number, colour = divmod(turn - 1, len(_COLOUR_NAMES))

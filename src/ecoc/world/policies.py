@@ -1,7 +1,7 @@
-"""Policies that know the truth, an exact planner for small worlds, and the measurement of any policy's true reward.
+"""Policies that know the truth, an exact planner for small worlds, and the true reward of any policy.
 
-A policy sees an `Observation`. Learned ones use its items and feedback; the oracles here look at its `truth`, which is
-what makes them yardsticks. All but the logger never show an item twice in a session.
+A policy gets an `Observation`. Learned policies use its items and feedback; the policies here also read its `truth`,
+so they serve as references. All but the logging policy never show an item twice in a session.
 """
 
 from collections.abc import Callable
@@ -12,22 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecoc.errors import InputError
-from ecoc.world.market import Floats, Ints, Market, State
+from ecoc.world.market import Floats, Ints, Market, MarketState
 
 _LARGEST_PLAN = 20_000_000  # values computed at the last level: about a second
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known of n users at the same step: their sessions so far and, for oracles only, the hidden truth."""
+    """What is known about n users at the same step: their sessions so far and, for reference policies, the truth."""
 
     items: Ints  # [n, t], oldest first
     feedback: NDArray[np.int8]  # [n, t]
-    truth: State
+    truth: MarketState
 
 
-class Policy(Protocol):
-    """Anything that chooses an item for each of n users."""
+class MarketPolicy(Protocol):
+    """A function that chooses an item for each of n users of a market."""
 
     def __call__(self, seen: Observation, rng: np.random.Generator, /) -> Ints:
         """Items to show. [n]."""
@@ -36,22 +36,24 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a policy earns in the true world, after the warm-up."""
+    """True reward of a policy, after the warm-up."""
 
     reward: float  # mean true reward per step
-    low: float  # 95 % interval of the mean over users
+    low: float  # 95 % confidence interval of the mean over users
     high: float
     coverage: int  # distinct items shown
     tempting: float  # share of bait (or heavy) items among those shown
     per_step: NDArray[np.float64]  # [steps - warm] mean reward of each counted step
-    per_user: NDArray[np.float64]  # [users] mean reward per step; the same users for every policy, so pairs compare
+    per_user: NDArray[
+        np.float64
+    ]  # [users] mean reward per step; every policy meets the same users, so values are paired
 
 
-def evaluate(market: Market, policy: Policy, users: int = 2000, *, seed: int = 0, warm: int = 3) -> Evaluation:
-    """Play one session per user; the logger plays the first `warm` steps of everyone, which do not count.
+def evaluate(market: Market, policy: MarketPolicy, users: int = 2000, *, seed: int = 0, warm: int = 3) -> Evaluation:
+    """Simulate one session per user. The logging policy chooses the first `warm` steps, which do not count.
 
-    The reward of a step is its expectation given the hidden state: the same mean as the sampled one, with less noise.
-    Users, warm-up and luck depend on `seed` alone, not on the policy.
+    The reward of a step is its expectation given the hidden state: the mean of the sampled reward, with less noise.
+    Users, warm-up and random responses depend on `seed` alone, not on the policy.
     """
     if users < 1 or not 0 <= warm < market.config.steps:
         raise InputError(
@@ -81,18 +83,18 @@ def evaluate(market: Market, policy: Policy, users: int = 2000, *, seed: int = 0
 
 
 def _play(
-    market: Market, policy: Policy, count: int, warm: int, streams: list[np.random.Generator]
+    market: Market, policy: MarketPolicy, count: int, warm: int, streams: list[np.random.Generator]
 ) -> tuple[Floats, Ints]:
-    """Return expected rewards and items of the counted steps, [count, steps - warm] each."""
-    people, choices = streams
-    state = market.start(count, people)
+    """Expected rewards and items of the counted steps, [count, steps - warm] each."""
+    user_rng, policy_rng = streams
+    state = market.start(count, user_rng)
     feedback = np.zeros((count, 0), np.int8)
     rewards = []
     for step in range(market.config.steps):
         seen = Observation(state.shown, feedback, state)
-        items = market.behave(state, people) if step < warm else policy(seen, choices)
+        items = market.behave(state, user_rng) if step < warm else policy(seen, policy_rng)
         rewards.append(market.expected_reward_of(state, items))
-        state, answer, _ = market.step(state, items, people)
+        state, answer, _ = market.step(state, items, user_rng)
         feedback = np.column_stack([feedback, answer])
     return np.stack(rewards[warm:], axis=1), state.shown[:, warm:]
 
@@ -104,8 +106,8 @@ def best_unseen(scores: Floats, shown: Ints) -> Ints:
     return best
 
 
-def random(market: Market) -> Policy:
-    """Any item not yet shown."""
+def random(market: Market) -> MarketPolicy:
+    """A random item not yet shown."""
 
     def choose(seen: Observation, rng: np.random.Generator) -> Ints:
         return best_unseen(rng.random((len(seen.items), market.config.items), dtype=np.float32), seen.items)
@@ -113,28 +115,28 @@ def random(market: Market) -> Policy:
     return choose
 
 
-def logged(market: Market) -> Policy:
-    """Do as the policy that wrote the log; it may repeat itself."""
+def logged(market: Market) -> MarketPolicy:
+    """The logging policy; it may show an item again."""
     return lambda seen, rng: market.behave(seen.truth, rng)
 
 
-def popular(market: Market) -> Policy:
-    """Show everyone the same order: expected reward to a new user."""
+def popular(market: Market) -> MarketPolicy:
+    """The same order for every user: by expected reward for a new user."""
     rng = np.random.default_rng([market.config.seed, 5])
-    worth = np.mean([market.expected_reward(market.start(market.chunk, rng)).mean(axis=0) for _ in range(8)], axis=0)
-    return lambda seen, rng: best_unseen(np.tile(worth, (len(seen.items), 1)), seen.items)
+    scores = np.mean([market.expected_reward(market.start(market.chunk, rng)).mean(axis=0) for _ in range(8)], axis=0)
+    return lambda seen, rng: best_unseen(np.tile(scores, (len(seen.items), 1)), seen.items)
 
 
-def myopic(market: Market) -> Policy:
-    """Choose the exact optimum for a horizon of one step."""
+def myopic(market: Market) -> MarketPolicy:
+    """The exact optimum for a horizon of one step."""
     return lambda seen, rng: best_unseen(market.expected_reward(seen.truth), seen.items)
 
 
-def far_sighted(market: Market) -> Policy:
-    """Mind the future in a simple way: never bait, and each item charged with what its wear will cost.
+def far_sighted(market: Market) -> MarketPolicy:
+    """A simple far-sighted policy: it never shows bait and subtracts the cost of future wear from each item.
 
-    A load of l lowers every click of the k-th step from now by wear * l * boredom_decay^(k-1); each such step is taken
-    to be worth as much as the best item now.
+    A load of l lowers every click chance k steps from now by wear * l * boredom_decay^(k-1). Each such step counts as
+    much as the best item now.
     """
     config = market.config
     bait = np.where(market.bait, np.float32(10), np.float32(0))
@@ -150,28 +152,30 @@ def far_sighted(market: Market) -> Policy:
     return choose
 
 
-def optimal(market: Market) -> Policy:
-    """Choose the exact optimum for the rest of the session; for worlds small enough to `plan`."""
+def optimal(market: Market) -> MarketPolicy:
+    """The exact optimum for the rest of the session; for worlds small enough to `plan`."""
     return lambda seen, rng: (
         plan(market, seen.truth, market.config.steps - seen.items.shape[1]).argmax(axis=1).astype(np.int32)
     )
 
 
-def plan(market: Market, state: State, horizon: int) -> Floats:
-    """Value each item by its expected reward now and the best choices after it, `horizon` steps in all. [n, items].
+def plan(market: Market, state: MarketState, horizon: int) -> Floats:
+    """Value of each item: its expected reward now plus that of the best choices after it, `horizon` steps. [n, items].
 
-    Exact: the state changes by what is shown and whether it was clicked, so each item branches in two. Items already
-    shown have value -inf.
+    Exact: the next state depends on the item shown and on whether it was clicked, so each item has two branches. Items
+    already shown have value -inf.
     """
     items = market.config.items
     if not 1 <= horizon <= items - state.shown.shape[1]:
         raise InputError(f"plan: horizon {horizon} does not fit a catalogue of {items} without repeats")
     if len(state) * items * (2 * items) ** (horizon - 1) > _LARGEST_PLAN:
-        raise InputError(f"plan: {items} items over {horizon} steps are too many to plan exactly; use a smaller world")
+        raise InputError(
+            f"plan: {items} items over {horizon} steps are too many for an exact plan; use a smaller world"
+        )
     return _plan(market, state, horizon)
 
 
-def _plan(market: Market, state: State, horizon: int) -> Floats:
+def _plan(market: Market, state: MarketState, horizon: int) -> Floats:
     values = market.expected_reward(state)  # [n, items]
     if horizon > 1:
         n, items = values.shape
@@ -185,7 +189,7 @@ def _plan(market: Market, state: State, horizon: int) -> Floats:
     return values
 
 
-POLICIES: dict[str, Callable[[Market], Policy]] = {
+POLICIES: dict[str, Callable[[Market], MarketPolicy]] = {
     "random": random,
     "logged": logged,
     "popular": popular,

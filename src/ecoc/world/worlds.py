@@ -1,4 +1,4 @@
-"""World names such as `world:bait:default`: kind and size in a word."""
+"""World names such as `world:bait:default`: kind and size."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ WORLDS: dict[str, tuple[str, str]] = {**_SIZED, **_PLAIN, **_SHORT}
 
 
 def parse_world(name: str, *, seed: int = 0, events: int | None = None, items: int | None = None) -> MarketConfig:
-    """Return the settings of a world; `events` and `items` replace the size's own, `seed` makes another of its kind."""
+    """Settings of a world; `events` and `items` replace those of its size, `seed` gives another of its kind."""
     if name not in WORLDS:
         raise InputError(f"unknown world '{name}'; {did_you_mean(name, WORLDS)}")
     kind, size = WORLDS[name]
@@ -38,5 +38,5 @@ def parse_world(name: str, *, seed: int = 0, events: int | None = None, items: i
         values["sessions"] = round(events / steps)
     if items is not None:
         values["items"] = items
-        values["topics"] = max(1, min(values["topics"], items // 8))  # a topic of a few items bores at once
+        values["topics"] = max(1, min(values["topics"], items // 8))  # users tire of a topic with few items at once
     return MarketConfig.build(values, where=name)

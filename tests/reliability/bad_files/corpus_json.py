@@ -33,14 +33,14 @@ JSON = [
         "JSON array of all",
         file("log.json", json.dumps(ROWS).encode()),
         where="log.json:1",
-        says="one object a line",
+        says="one object per line",
         process=True,
     ),
     Case(
         "JSON one object over many lines",
         file("log.json", json.dumps(ROWS[0], indent=1).encode()),
         where="log.json:1",
-        says="one object a line",
+        says="one object per line",
     ),
     Case("JSON first line broken", file("log.jsonl", b'{"user": \n' + GOOD), where="log.jsonl:1", says="JSON object"),
     Case(

@@ -90,7 +90,7 @@ def _of_every_source(shape: str) -> list[Case]:
         Case(f"{shape}: zip", _write(shape, b"PK\x03\x04abc"), options, where=f"{name}:1", says="zip archive"),
         Case(f"{shape}: gzip cut off", _write(shape, gzipped(joined(lines))[:-20], ".gz"), options,
              where=f"{name}.gz:1", says="damaged or cut off"),
-        Case(f"{shape}: an empty folder", _empty_folder, options, where="nothing here", says="folder without"),
+        Case(f"{shape}: an empty folder", _empty_folder, options, where="nothing here", says="the folder has no"),
         Case(f"{shape}: missing", lambda folder: folder / "nothing", options, where="nothing", says="no such file"),
         _bad(shape, "NUL in a row", 7, lines[6] + "\0", "NUL", "malformed_row"),
         _bad(shape, "not UTF-8", 7, lines[6] + "\udcff", "not UTF-8", "malformed_row"),

@@ -58,14 +58,16 @@ def test_a_name_too_long_for_the_system_is_named(options: tuple[str, ...], tmp_p
 def test_an_empty_folder_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
-    check_refused(run_here(folder, tmp_path / "work", LOG), f"{folder}: ", "a folder without log files")
+    check_refused(run_here(folder, tmp_path / "work", LOG), f"{folder}: ", "the folder has no log files")
 
 
 def test_a_folder_of_other_files_is_named(tmp_path: Path) -> None:
     file("logs/picture.png", b"x")(tmp_path)
     file("logs/.hidden.csv", GOOD)(tmp_path)
     (tmp_path / "logs" / "folder.csv").mkdir()
-    check_refused(run_here(tmp_path / "logs", tmp_path / "work", LOG), f"{tmp_path / 'logs'}: ", "without log files")
+    check_refused(
+        run_here(tmp_path / "logs", tmp_path / "work", LOG), f"{tmp_path / 'logs'}: ", "the folder has no log files"
+    )
 
 
 @pytest.mark.parametrize("options", [LOG, YELP, ("--format", "taobao")], ids=["log", "yelp", "taobao"])

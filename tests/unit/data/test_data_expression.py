@@ -70,7 +70,7 @@ def evaluated(text: str) -> float | None:
     row = ", ".join(f"{value!r}::DOUBLE AS c{k}" for k, value in enumerate(VALUES.values()))
     engine = Engine()
     try:
-        found: float | None = engine.one(f"SELECT {sql} FROM (SELECT {row})")
+        found: float | None = engine.scalar(f"SELECT {sql} FROM (SELECT {row})")
         return found
     finally:
         engine.close()
@@ -114,6 +114,12 @@ def test_precedence_signs_parentheses_and_quoted_names(text: str, expected: floa
     assert evaluated(text) == expected
 
 
+@pytest.mark.parametrize("name", ["class", "None", "lambda", "x0", "ﬁ", "a..b", "back\\slash"])
+def test_a_column_may_have_a_name_that_python_would_read_differently(name: str) -> None:
+    text = f'"{name}"' if "\\" in name else name
+    assert columns_of(parse(f"{text}*2 - ({text}+1)", [name])) == [name]
+
+
 def test_columns_are_listed_once_in_order() -> None:
     assert columns_of(parse("quantity*price - (quantity+zero)*2", list(VALUES))) == ["quantity", "price", "zero"]
 
@@ -128,6 +134,12 @@ def test_columns_are_listed_once_in_order() -> None:
         ("(price", r"'\(' is not closed"),
         ("price)", r"unexpected '\)'"),
         ("price price", "unexpected 'price'"),
+        ("(price price)", "unexpected 'price'"),
+        ("(1)(2)", r"unexpected '\('"),
+        ("()", r"unexpected '\)'"),
+        ("price # 2", "unexpected '#'"),
+        ("1_000", "unexpected '_000'"),
+        ("0x10", "unexpected 'x10'"),
         ("2price", "unexpected 'price'"),
         ("price; DROP TABLE staged", "unexpected ';'"),
         ("price ** 2", r"unexpected '\*'"),

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import ecoc
 from ecoc.data.bad_rows import BadRows
 from ecoc.data.filters import Filters, split_at_gaps, time_at
-from ecoc.data.schema import RewardMap, Step
-from ecoc.data.sorted_events import Spool, sums_of
+from ecoc.data.schema import PreparationStep, RewardMap
+from ecoc.data.sorted_events import SortedEvents, sums_of
 from ecoc.data.sources.base import PrepareConfig
 from ecoc.data.sources.movielens import MovieLens
 from ecoc.data.stage import Stage, Staged
@@ -35,24 +35,24 @@ EVENTS = st.lists(
 )
 
 
-def spooled(events: Sequence[Event], folder: str, batch: int = 7) -> Spool:
-    """Events in file order as a spool, filled in small batches so that sequences cross them."""
-    spool = Spool(Path(folder), COLUMNS)
+def sorted_events_of(events: Sequence[Event], folder: str, batch: int = 7) -> SortedEvents:
+    """Events in file order as a sorted_events, filled in small batches so that sequences cross them."""
+    sorted_events = SortedEvents(Path(folder), COLUMNS)
     ordered = [event for _, event in in_file_order(events)]
     names = ("seq", "items", "times", "feedback", "rewards")
     table = pa.table(dict(zip(names, map(list, zip(*ordered, strict=True)), strict=True)))
-    spool.fill(table.to_batches(max_chunksize=batch))
-    return spool
+    sorted_events.fill(table.to_batches(max_chunksize=batch))
+    return sorted_events
 
 
-def everything(spool: Spool, name: str) -> list[Any]:
-    return [value for _, events in spool.chunks() for value in spool.read(name, events).tolist()]
+def everything(sorted_events: SortedEvents, name: str) -> list[Any]:
+    return [value for _, events in sorted_events.chunks() for value in sorted_events.read(name, events).tolist()]
 
 
 def filtered(events: Sequence[Event], rule: str, **options: Any) -> tuple[list[int], Filters]:
     """The positions in `events` that support and length leave, and the filters."""
     with TemporaryDirectory() as folder:
-        filters = Filters(spooled(events, folder), PrepareConfig(**options), ITEMS)
+        filters = Filters(sorted_events_of(events, folder), PrepareConfig(**options), ITEMS)
         filters.support_and_length(rule)
         places = [number for number, _ in in_file_order(events)]
         return sorted(place for place, kept in zip(places, filters.keep, strict=True) if kept), filters
@@ -132,14 +132,16 @@ def test_duplicates_are_those_of_a_naive_loop(dedup: str, ties: str, events: lis
     engine.run("CREATE VIEW events AS SELECT * FROM staged")
     config = PrepareConfig(dedup=dedup, ties=ties)
     staged = Staged(
-        Step(name="read", interactions=1, sequences=1, items=1), COLUMNS, 1, {}, RewardMap(names=("a",)), "s"
+        PreparationStep(name="read", interactions=1, sequences=1, items=1), COLUMNS, 1, {}, RewardMap(names=("a",)), "s"
     )
     with TemporaryDirectory() as folder:
         source = MovieLens(config, [__file__])
-        spool = Stage(engine, source, BadRows(skip=False), lambda *_: None).spool(staged, config, Path(folder))
-        owners = np.repeat(spool.owners, spool.lengths).tolist()
+        sorted_events = Stage(engine, source, BadRows(skip=False), lambda *_: None).sort_events(
+            staged, config, Path(folder)
+        )
+        owners = np.repeat(sorted_events.owners, sorted_events.lengths).tolist()
         found = list(
-            zip(owners, *(everything(spool, n) for n in ("items", "times", "feedback", "rewards")), strict=True)
+            zip(owners, *(everything(sorted_events, n) for n in ("items", "times", "feedback", "rewards")), strict=True)
         )
     engine.close()
     order = list(enumerate(events))
@@ -168,9 +170,9 @@ def test_pauses_split_as_a_naive_loop_does(
     ]
     assert PrepareConfig(session_gap=gap).gap_seconds == seconds
     with TemporaryDirectory() as folder:
-        spool = spooled(moved, folder)
-        names = split_at_gaps(spool, seconds * PER_SECOND[unit])  # type: ignore[index]
-        parts = (np.repeat(values, spool.lengths).tolist() for values in (spool.owners, names))
+        sorted_events = sorted_events_of(moved, folder)
+        names = split_at_gaps(sorted_events, seconds * PER_SECOND[unit])  # type: ignore[index]
+        parts = (np.repeat(values, sorted_events.lengths).tolist() for values in (sorted_events.owners, names))
         found = list(zip(*parts, strict=True))
     expected = []
     last: dict[int, int] = {}
@@ -224,9 +226,9 @@ TIMES = st.lists(LONGS | st.integers(-5, 5) | st.integers(1_500_000_000, 1_500_0
 def test_the_time_at_a_position_is_that_of_sorted_times(times: list[int], data: st.DataObject | None) -> None:
     positions = range(len(times)) if data is None else [data.draw(st.integers(0, len(times) - 1))]
     with TemporaryDirectory() as folder:
-        spool = spooled([(0, 0, when, 0, 0.0) for when in times], folder)
+        sorted_events = sorted_events_of([(0, 0, when, 0, 0.0) for when in times], folder)
         for position in positions:
-            assert time_at(spool, np.ones(len(times), dtype=np.bool_), position) == sorted(times)[position]
+            assert time_at(sorted_events, np.ones(len(times), dtype=np.bool_), position) == sorted(times)[position]
 
 
 @pytest.mark.parametrize("step", [1, 3, 10**9, 2**46 + 1])
@@ -234,12 +236,12 @@ def test_the_time_at_a_position_is_exact_among_more_times_than_buckets(step: int
     times = [((k * 7919) % 70_001 - 35_000) * step for k in range(70_001)]
     keep = np.arange(len(times)) % 3 > 0
     with TemporaryDirectory() as folder:
-        spool = spooled([(0, 0, when, 0, 0.0) for when in times], folder, batch=50_000)
+        sorted_events = sorted_events_of([(0, 0, when, 0, 0.0) for when in times], folder, batch=50_000)
         ordered = sorted(times)
         kept = [when for when, stays in zip(ordered, keep, strict=True) if stays]
         for position in (0, 1, 14_000, 35_000, 46_666):
-            assert time_at(spool, np.ones(len(times), dtype=np.bool_), position) == ordered[position]
-            assert time_at(spool, keep, position) == kept[position]
+            assert time_at(sorted_events, np.ones(len(times), dtype=np.bool_), position) == ordered[position]
+            assert time_at(sorted_events, keep, position) == kept[position]
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=4), max_size=9))

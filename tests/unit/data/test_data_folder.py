@@ -188,7 +188,7 @@ def test_sizes_are_read_as_people_write_them(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "GB", "4XB", "-1GB", "1e9", "4 G B", "4ib", "nan", "9" * 400, "0x10", "1.GB"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"is not a size|more than any machine"):
+    with pytest.raises(InputError, match=r"is not a size|is too large"):
         parse_bytes(text)
 
 

@@ -70,7 +70,7 @@ def test_capital_letters_in_an_ending_do_not_matter(name: str, tmp_path: Path) -
 
 def test_a_folder_without_logs_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for source, message in ((tmp_path / "empty", "a folder without log files"), (tmp_path / "no", "no such file")):
+    for source, message in ((tmp_path / "empty", "the folder has no log files"), (tmp_path / "no", "no such file")):
         with pytest.raises(InputError, match=message):
             prepare_file(source, tmp_path / "out")
 
@@ -216,8 +216,8 @@ def test_parquet_ids_of_any_type_are_text(kind: str, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"time": None}, "name the time column"),
-        ({"reward": "click=1"}, "need the feedback column"),
-        ({"feedback": "t", "reward": "a=1", "reward_column": "t"}, "either reward or reward_column"),
+        ({"reward": "click=1"}, "needs the feedback column; name it with feedback"),
+        ({"feedback": "t", "reward": "a=1", "reward_column": "t"}, "give reward or reward_column, not both"),
         ({"feedback": "t", "reward": "a"}, "is not name=number"),
         ({"feedback": "t", "reward": "a=many"}, "'many' is not a number"),
         ({"feedback": "t", "reward": "a=nan"}, "reward"),
@@ -226,7 +226,7 @@ def test_parquet_ids_of_any_type_are_text(kind: str, tmp_path: Path) -> None:
         ({"item": "T"}, r"no column 'T'; did you mean 't'\?"),
         ({"usr": "u"}, r"unknown option 'usr'; did you mean 'user'\?"),
         ({"encoding": "klingon"}, "unknown encoding 'klingon'"),
-        ({"session_gap": "soon"}, "is not a pause"),
+        ({"session_gap": "soon"}, "is not a duration"),
         ({"dedup": "some"}, "dedup"),
         ({"min_length": 0}, "min_length"),
     ],

@@ -94,7 +94,7 @@ def test_iso_of_any_moment_and_offset_is_what_python_reads(moment: datetime, min
     aware = moment.replace(tzinfo=timezone(timedelta(minutes=minutes)))
     engine = Engine()
     try:
-        found = engine.one(
+        found = engine.scalar(
             f"SELECT {rule_for('iso', None, []).sql(SqlColumn('?'))}".replace("?", f"'{aware.isoformat()}'")
         )
     finally:
@@ -219,7 +219,7 @@ def test_an_impossible_mmdd_is_no_time(day: str) -> None:
 def _month_day(text: str) -> int | None:
     engine = Engine()
     try:
-        found: int | None = engine.one(f"SELECT {MonthDay(2014).sql(SqlColumn('t'))} FROM (SELECT '{text}' AS t)")
+        found: int | None = engine.scalar(f"SELECT {MonthDay(2014).sql(SqlColumn('t'))} FROM (SELECT '{text}' AS t)")
         return found
     finally:
         engine.close()

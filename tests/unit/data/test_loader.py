@@ -253,7 +253,7 @@ def test_the_batch_aims_at_a_number_of_targets(pasts: list[Past], mode: Mode, ai
 def test_nothing_to_learn_is_an_error(mode: Mode, pasts: list[Past]) -> None:
     with (
         dataset(pasts) as data,
-        pytest.raises(InputError, match=r"no training sequence has more than 2 events, so there is nothing to learn"),
+        pytest.raises(InputError, match=r"no training sequence has more than 2 events, so no transition can be learnt"),
     ):
         open_windows(data, mode, min_history=2)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ecoc.ope.truth import mixed, sample_log
-from ecoc.world import Market, MarketConfig, Observation, State, evaluate
+from ecoc.world import Market, MarketConfig, MarketState, Observation, evaluate
 from ecoc.world.market import REWARDS, Ints
 from ecoc.world.policies import POLICIES
 
@@ -14,7 +14,7 @@ def market(**options: float) -> Market:
     return Market(MarketConfig.build(values, where="toy"))
 
 
-def later(world: Market, users: int, steps: int, seed: int = 0) -> State:
+def later(world: Market, users: int, steps: int, seed: int = 0) -> MarketState:
     """Users who have seen a few items."""
     rng = np.random.default_rng(seed)
     state = world.start(users, rng)
@@ -23,7 +23,7 @@ def later(world: Market, users: int, steps: int, seed: int = 0) -> State:
     return state
 
 
-def slow_behaviour(world: Market, state: State) -> list[list[float]]:
+def slow_behaviour(world: Market, state: MarketState) -> list[list[float]]:
     config, found = world.config, []
     for row in world.expected_reward(state).tolist():
         odds = [np.exp(value / config.temperature) for value in row]
@@ -81,7 +81,7 @@ def test_chances_of_a_fresh_log_are_those_of_the_state_it_was_in() -> None:
         state = world.advance(state, log.items[:, step], log.feedback[:, step] > 0)
 
 
-def seen_by(state: State) -> Observation:
+def seen_by(state: MarketState) -> Observation:
     return Observation(state.shown, np.zeros(state.shown.shape, np.int8), state)
 
 

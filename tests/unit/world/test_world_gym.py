@@ -41,22 +41,42 @@ def test_a_session_ends_after_its_last_step_and_shows_what_was_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("imports", "name"),
+    "imports",
     [
-        ("import gymnasium", "ecoc.world.gym:ecoc/Market-v0"),
-        ("import ecoc.world, gymnasium", "ecoc/Market-v0"),
-        ("import gymnasium, ecoc.world", "ecoc/Market-v0"),
-        ("import gymnasium, ecoc.world.gym", "ecoc/Market-v0"),
+        "import ecoc.world, gymnasium",
+        "import gymnasium, ecoc.world",
+        "import gymnasium, ecoc.world.gym",
+        "import ecoc.world.gym, gymnasium",
+        "import ecoc, gymnasium, ecoc.world",
+        "import gymnasium.spaces, ecoc.world, gymnasium",
     ],
 )
-def test_the_environment_is_registered_as_gymnasium_documents(imports: str, name: str) -> None:
-    script = f"{imports}; gymnasium.make('{name}', world='world:small').reset(seed=0)"
+def test_the_environment_is_registered_in_any_order_of_imports(imports: str) -> None:
+    run(f"{imports}; gymnasium.make('ecoc/Market-v0', world='world:small').reset(seed=0)")
+
+
+@pytest.mark.parametrize("imports", ["import gymnasium", "import ecoc, gymnasium", "import gymnasium, ecoc.world"])
+def test_gymnasium_imports_the_module_that_the_id_names(imports: str) -> None:
+    run(f"{imports}; gymnasium.make('ecoc.world.gym:ecoc/Market-v0', world='world:small').reset(seed=0)")
+    run(f"{imports}; gymnasium.make_vec('ecoc.world.gym:ecoc/Market-v0', num_envs=2).reset(seed=0)")
+
+
+def test_importing_ecoc_changes_nothing_in_the_import_system() -> None:
+    run(
+        "import sys; before = list(sys.meta_path), list(sys.path_hooks); import ecoc.world;"
+        "assert before == (sys.meta_path, sys.path_hooks), sys.meta_path"
+    )
+
+
+def test_the_world_works_without_gymnasium() -> None:
+    run(
+        "import sys; sys.modules['gymnasium'] = None; import ecoc.world;"
+        "ecoc.world.Market(ecoc.world.parse_world('world:small'))"
+    )
+
+
+def run(script: str) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
-
-
-def test_importing_ecoc_leaves_the_import_system_alone() -> None:
-    script = "import sys; before = list(sys.meta_path); import ecoc; assert sys.meta_path == before"
-    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_vector_environment_runs_many_sessions_and_starts_anew() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoc.errors import InputError
-from ecoc.world.market import Market, MarketConfig, State, _pick
+from ecoc.world.market import Market, MarketConfig, MarketState, _pick
 from ecoc.world.policies import plan
 
 KINDS = ["bait", "satiation"]
@@ -80,7 +80,7 @@ class SlowUser:
         return self.config.affinity * sum(z * float(v) for z, v in zip(self.z, self.market.vector[i], strict=True))
 
 
-def after_some_steps(market: Market, n: int, steps: int) -> State:
+def after_some_steps(market: Market, n: int, steps: int) -> MarketState:
     rng = np.random.default_rng(0)
     state = market.start(n, rng)
     for _ in range(steps):

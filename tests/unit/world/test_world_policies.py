@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import ecoc.world
 from ecoc.errors import InputError
 from ecoc.world.market import Ints, Market, MarketConfig
 from ecoc.world.policies import POLICIES, Observation, best_unseen, evaluate, far_sighted, logged, myopic, optimal, plan
@@ -179,3 +180,12 @@ def test_impossible_evaluations_are_refused() -> None:
     for users, warm in ((0, 3), (10, 20), (10, -1)):
         with pytest.raises(InputError, match="evaluate"):
             evaluate(market, logged(market), users, warm=warm)
+
+
+@pytest.mark.parametrize(("old", "new"), [("Policy", "MarketPolicy"), ("State", "MarketState")])
+def test_an_old_name_still_works_and_warns(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"ecoc.world.{old} is now ecoc.world.{new}"):
+        renamed = getattr(ecoc.world, old)
+    assert renamed is getattr(ecoc.world, new)
+    with pytest.raises(AttributeError, match="no attribute 'NoSuch'"):
+        _ = ecoc.world.NoSuch

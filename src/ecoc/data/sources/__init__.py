@@ -1,4 +1,4 @@
-"""Sources: one raw format each. One file and one line of `ecoc.registry` make a new one."""
+"""Sources: one raw format each. A new one needs one file and one line in `ecoc.registry`."""
 
 from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited

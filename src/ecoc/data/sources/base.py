@@ -1,4 +1,4 @@
-"""What a source is: it knows one raw format, and says which column plays which part."""
+"""Base of sources: a source reads one raw format and states the role of each column."""
 
 import re
 from abc import ABC, abstractmethod
@@ -27,25 +27,32 @@ _GAP_SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 class PrepareConfig(Config):
-    """Settings every source has; a source adds its own and may change a default."""
+    """Settings of every source; a source adds its own and may change a default."""
 
     min_item_support: int = Field(1, ge=1, description="items with fewer events are dropped")
     min_length: int = Field(2, ge=1, description="sequences with fewer events are dropped")
     filter: Literal["k-core", "single-pass"] = Field(
-        "k-core", description="repeat the two filters until nothing changes, or once each: items, then sequences"
+        "k-core",
+        description="k-core: repeat both filters until nothing changes; single-pass: items, then sequences, once",
     )
     dedup: Literal["none", "exact", "feedback"] = Field(
         "none",
-        description="which repeated rows go: none, exact copies, or all but the first of a user, item and feedback",
+        description="repeated rows to drop: none, exact copies, or all but the first row per user, item and feedback",
     )
-    session_gap: str | None = Field(None, description="split a user's log where it pauses longer, e.g. 30min, 8h, 7d")
+    session_gap: str | None = Field(
+        None, description="split the log of a user at pauses longer than this, e.g. 30min, 8h, 7d"
+    )
     ties: Literal["file", "item"] = Field(
-        "file", description="order of equal times within a sequence: the log's own, or by item id"
+        "file", description="order of events with equal times: as in the log, or by item id"
     )
-    split: str = Field("time:0.8", description="time:0.8, per-user:0.8, leave-one-out, or source (its own split)")
+    split: str = Field(
+        "time:0.8", description="time:0.8, per-user:0.8, leave-one-out, or source (the split of the source itself)"
+    )
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training sequences held out for validation")
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of the validation draw (and of a built-in world)")
-    bad_rows: Literal["fail", "skip"] = Field("fail", description="what a bad row does: stop, or be counted and listed")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of the validation sample, and of a built-in world")
+    bad_rows: Literal["fail", "skip"] = Field(
+        "fail", description="fail: a bad row stops the command; skip: it is dropped, counted and listed"
+    )
     encoding: str = Field("utf-8", description="text encoding of the files")
 
     @field_validator("split")
@@ -59,7 +66,7 @@ class PrepareConfig(Config):
     @classmethod
     def _known_gap(cls, value: str | None) -> str | None:
         if value is not None and not _GAP.fullmatch(value):
-            raise ValueError(f"'{value}' is not a pause; expected a number and s, min, h or d, e.g. 30min")
+            raise ValueError(f"'{value}' is not a duration; expected a number and s, min, h or d, e.g. 30min")
         return value
 
     @field_validator("encoding")
@@ -78,8 +85,8 @@ class PrepareConfig(Config):
 class Feedback:
     """How a feedback value becomes a name and a reward.
 
-    With `rewards` only its names are accepted; without, `numeric` values are their own reward, and other names are
-    accepted only if the row brings its reward. `labels` renames raw values, `dropped` values are left out on purpose.
+    With `rewards` only its names are accepted. Without, `numeric` values are their own reward, and other names are
+    accepted only if each row has a reward. `labels` renames raw values; rows with `dropped` values are dropped.
     """
 
     rewards: Mapping[str, float] | None = None
@@ -91,7 +98,7 @@ class Feedback:
 
 @dataclass(frozen=True)
 class Fields:
-    """Which column of a reader plays which part. Columns are named as in the reader."""
+    """The columns of a reader by role, with the names they have in the reader."""
 
     user: str
     item: str
@@ -104,11 +111,11 @@ class Fields:
     is_test: str | None = None
     category: str | None = None
     left_out: tuple[str, str] | None = None
-    """A column and the value whose rows the user asked to leave out."""
+    """A column and a value: rows with that value are dropped, as the settings demand."""
 
     @property
     def parts(self) -> dict[str, str]:
-        """Part -> column, of the parts that are one plain column."""
+        """Role -> column, for the roles that are one plain column."""
         named = {name: getattr(self, name) for name in _PLAIN}
         return {name: column for name, column in named.items() if column is not None}
 
@@ -121,10 +128,10 @@ class Source(ABC):
 
     Config: ClassVar[type[PrepareConfig]] = PrepareConfig
     reference: ClassVar[Statistics | None] = None
-    """The paper's statistics, for the datasets it uses."""
+    """The paper's statistics, for the datasets of the paper."""
     feedback: Feedback = Feedback()
     identity: Mapping[str, object] = MappingProxyType({})
-    """What, besides the settings, says what the data are."""
+    """What determines the data besides the settings."""
 
     def __init__(self, config: PrepareConfig, paths: Sequence[str]) -> None:
         self.config = config
@@ -132,10 +139,10 @@ class Source(ABC):
 
     @abstractmethod
     def readers(self, bad: BadRows) -> Iterator[tuple[Reader, Fields]]:
-        """Each file, opened and with its columns selected, in order."""
+        """The files in order, each opened and with its columns selected."""
 
     def items(self, bad: BadRows) -> pa.Table | None:
-        """What is known of items: columns item, title, price, category; absent ones may be left out."""
+        """The item table, with columns item, title, price, category (NULL where unknown); None if there is no table."""
         return None
 
     @property
@@ -145,13 +152,13 @@ class Source(ABC):
 
     @property
     def table_size(self) -> int:
-        """A guess at the bytes all rows take as a table; it only chooses where the engine keeps them."""
+        """Estimated bytes of all rows as a table; it only decides whether the engine keeps them on disk."""
         files = [Path(path) for path in self.paths if Path(path).is_file()]
         return sum(path.stat().st_size * (12 if path.suffix in _DENSE else 3) for path in files)
 
 
 def check_exists(path: Path, what: str) -> None:
-    """Refuse a path at which there is nothing, or nothing that can be looked at."""
+    """Refuse a path that does not exist or cannot be accessed."""
     try:
         path.stat()
     except OSError as error:
@@ -160,15 +167,15 @@ def check_exists(path: Path, what: str) -> None:
 
 
 def find_file(path: Path, names: Iterable[str], *, what: str) -> Path:
-    """`path` itself, or in a folder the first of `names`, plain or compressed."""
+    """`path` itself if it is a file, else the first of `names` in that folder, plain or compressed."""
     check_exists(path, what)
     if not path.is_dir():
         return path
     names = list(names)
-    found = _first_in(path, names)
-    if found is None:
-        raise InputError(f"{path}: a folder without {' or '.join(names)}; give {what}")
-    return found
+    file = _first_in(path, names)
+    if file is None:
+        raise InputError(f"{path}: the folder has no {' or '.join(names)}; give {what}")
+    return file
 
 
 def find_beside(path: Path, names: Iterable[str]) -> Path | None:

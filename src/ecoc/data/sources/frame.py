@@ -35,7 +35,7 @@ class FrameRows(ArrowRows):
 
 
 class FrameLog(Log):
-    """The user's own log, given as a frame."""
+    """A log given as a frame."""
 
     def __init__(self, config: LogConfig, frame: FrameColumns) -> None:
         super().__init__(config, [])

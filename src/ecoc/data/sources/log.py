@@ -1,4 +1,4 @@
-"""Any event log: CSV or TSV, Parquet, JSON lines; plain, gzip or zstd; one file, several, or a folder."""
+"""Any event log: CSV, TSV, Parquet or JSON lines; plain, gzip or zstd; one file, several files or a folder."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ _DROP = "drop"
 
 
 def _as_reward_map(value: Any) -> Any:
-    """`'click=1,buy=3'` as a dictionary; a value may be `drop`."""
+    """`'click=1,buy=3'` as a dictionary; the value `drop` is allowed too."""
     if not isinstance(value, str):
         return value
     result: dict[str, Any] = {}
@@ -55,30 +55,34 @@ RewardOf = Annotated[float | Literal["drop"], BeforeValidator(_as_number_or_drop
 
 
 class LogConfig(PrepareConfig):
-    """Which column is what."""
+    """Columns of the log and of its item table, and how to read them."""
 
     user: str = Field(description="column of the user id")
     item: str = Field(description="column of the item id")
-    time: str | None = Field(None, description="column of the time; not needed with time_format order")
+    time: str | None = Field(None, description="column of the time; not needed with time_format=order")
     time_format: str = Field(
         "auto", description="auto, epoch[-s|-ms|-us|-ns], iso, order (rows are in time order) or a strptime pattern"
     )
     feedback: str | None = Field(None, description="column of the feedback: names, or numbers that are the reward")
     reward: Annotated[dict[str, RewardOf] | None, BeforeValidator(_as_reward_map)] = Field(
-        None, description="what each feedback is worth, e.g. 'click=1,buy=3'; name=drop leaves it out"
+        None, description="reward of each feedback, e.g. 'click=1,buy=3'; name=drop drops its rows"
     )
     reward_column: str | None = Field(
-        None, min_length=1, description="numeric column, or arithmetic over columns: quantity*price"
+        None, min_length=1, description="numeric column, or an arithmetic expression of columns: quantity*price"
     )
     items: str | None = Field(None, description="file of items with titles, prices, categories")
-    items_id: str | None = Field(None, description="its id column (the name of the log's item column)")
-    items_title: str | None = Field(None, description="its title column ('title' if there is one)")
-    items_price: str | None = Field(None, description="its price column ('price' if there is one)")
-    items_category: str | None = Field(None, description="its category column ('category' if there is one)")
-    category: str | None = Field(None, description="column of the log that holds the item's category")
-    delimiter: str | None = Field(None, description="field separator (found in the first line by default)")
-    header: bool = Field(True, description="the first line names the columns; without, they are called 1, 2, …")
-    quoting: bool = Field(True, description="fields may be quoted; without, quotes are plain text")
+    items_id: str | None = Field(
+        None, description="id column of the items file (default: the name of the item column of the log)"
+    )
+    items_title: str | None = Field(None, description="title column of the items file (default: 'title', if it exists)")
+    items_price: str | None = Field(None, description="price column of the items file (default: 'price', if it exists)")
+    items_category: str | None = Field(
+        None, description="category column of the items file (default: 'category', if it exists)"
+    )
+    category: str | None = Field(None, description="column of the item category in the log")
+    delimiter: str | None = Field(None, description="field separator (default: guessed from the first line)")
+    header: bool = Field(True, description="the first line names the columns; without a header they are called 1, 2, …")
+    quoting: bool = Field(True, description="fields may be quoted; if off, quotes are plain text")
 
     @model_validator(mode="after")
     def _consistent(self) -> "LogConfig":
@@ -87,16 +91,16 @@ class LogConfig(PrepareConfig):
         if self.reward is not None and not all(name.strip() for name in self.reward):
             raise ValueError("reward: a feedback without a name; expected e.g. 'click=1,buy=3'")
         if self.reward is not None and self.feedback is None:
-            raise ValueError("reward: names of feedback need the feedback column too")
+            raise ValueError("reward: it needs the feedback column; name it with feedback")
         if self.reward is not None and self.reward_column is not None:
-            raise ValueError("reward: give either reward or reward_column")
+            raise ValueError("reward: give reward or reward_column, not both")
         if self.delimiter is not None and self.delimiter != "\\t" and not self.delimiter:
             raise ValueError("delimiter: expected at least one character")
         return self
 
 
 class Log(Source):
-    """The user's own log, by column names."""
+    """A log of any origin, described by its column names."""
 
     Config = LogConfig
     config: LogConfig
@@ -108,13 +112,13 @@ class Log(Source):
         if config.feedback is None:
             self.feedback = Feedback({"event": 1.0} if config.reward_column is None else None)
         elif config.reward is not None:
-            rewards = {name: worth for name, worth in config.reward.items() if isinstance(worth, float)}
+            rewards = {name: reward for name, reward in config.reward.items() if isinstance(reward, float)}
             dropped = frozenset(name for name in config.reward if name not in rewards)
             self.feedback = Feedback(rewards, dropped=dropped, expected=f"one of {', '.join(config.reward)}")
         else:
             self.feedback = Feedback(
                 numeric=config.reward_column is None,
-                expected="a number, or pass what each name is worth, e.g. --reward 'click=1,buy=3'",
+                expected="a number; for names, pass their rewards, e.g. --reward 'click=1,buy=3'",
             )
 
     def readers(self, bad: BadRows) -> Iterator[tuple[Reader, Fields]]:
@@ -166,7 +170,7 @@ class Log(Source):
             return RowOrder()
         samples = reader.samples(column)
         try:
-            rule = rule_for(self.config.time_format, reader.cell(column), [value for _, value in samples])
+            rule = rule_for(self.config.time_format, reader.sql_column(column), [value for _, value in samples])
         except InputError as error:
             raise InputError(f"{reader.path}:{reader.line_of(samples[0][0])}: {error}") from None
         if isinstance(rule, Pattern):
@@ -179,7 +183,9 @@ class Log(Source):
             return ParquetRows(path)
         ending = _ending(path)
         if ending in {".parquet", ".pq"}:
-            raise InputError(f"{path}:1: named {ending} but not a Parquet file; write it again or rename it")
+            raise InputError(
+                f"{path}:1: the name ends in {ending} but this is not a Parquet file; write it again or rename it"
+            )
         if ending in _JSON:
             return JsonLines(path, bad, encoding=config.encoding)
         separator = "\t" if config.delimiter == "\\t" else config.delimiter
@@ -189,22 +195,22 @@ class Log(Source):
 
 
 def _files(path: Path) -> list[Path]:
-    """A file, or the log files of a folder by name."""
+    """A file, or the log files of a folder, sorted by name."""
     check_exists(path, "a log")
     if not path.is_dir():
         return [path]
-    found = [
+    files = [
         entry
         for entry in sorted(path.iterdir())
         if entry.is_file() and _ending(entry) in _ENDINGS and not entry.name.startswith((".", "_"))
     ]
-    if not found:
-        raise InputError(f"{path}: a folder without log files; expected names ending in {', '.join(sorted(_ENDINGS))}")
-    return found
+    if not files:
+        raise InputError(f"{path}: the folder has no log files; expected names ending in {', '.join(sorted(_ENDINGS))}")
+    return files
 
 
 def _check_pattern(rule: Pattern, text: str) -> None:
-    """Try a strptime pattern on nothing; the engine knows best which codes there are."""
+    """Try a strptime pattern on an empty text: the engine refuses codes it does not support."""
     engine = Engine()
     try:
         engine.run(f"SELECT {rule.sql(SqlColumn(literal('')))}")
@@ -215,5 +221,5 @@ def _check_pattern(rule: Pattern, text: str) -> None:
 
 
 def _ending(path: Path) -> str:
-    """What kind of file the name says it is, compressed or not."""
+    """The file ending without .gz or .zst, in lower case."""
     return Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix

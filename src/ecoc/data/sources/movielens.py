@@ -1,4 +1,4 @@
-"""MovieLens in its three raw shapes: `ratings.dat` (::), `u.data` (tabs), `ratings.csv`; with titles and genres."""
+"""MovieLens in its three raw formats: `ratings.dat` (::), `u.data` (tabs), `ratings.csv`; with titles and genres."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +41,7 @@ _GENRES = [
 class MovieLens(Source):
     """MovieLens ratings: the reward is the rating, 0.5 to 5."""
 
-    feedback = Feedback(numeric=True, expected="a rating, a number")
+    feedback = Feedback(numeric=True, expected="a rating, which is a number")
 
     def __init__(self, config: PrepareConfig, paths: list[str]) -> None:
         what = "ratings.dat, u.data or ratings.csv"
@@ -50,7 +50,7 @@ class MovieLens(Source):
     def readers(self, bad: BadRows) -> Iterator[tuple[Reader, Fields]]:
         fields = Fields("userId", "movieId", "timestamp", Epoch("s"), feedback="rating")
         for path in map(Path, self.paths):
-            separator = _shape(path)
+            separator = _separator(path)
             has_header = separator == ","
             reader = Delimited(
                 path,
@@ -80,8 +80,8 @@ class MovieLens(Source):
         return read_lookup(reader, item="movieId", title="title", flags=_GENRES)
 
 
-def _shape(path: Path) -> str:
-    """Separator of a ratings file, by its name or, for another name, by its ending."""
+def _separator(path: Path) -> str:
+    """Separator of a ratings file, by its name or else by its ending."""
     name = path.name.removesuffix(".gz").removesuffix(".zst")
     by_ending = {".dat": "::", ".data": "\t", ".csv": ","}
     separator = _SEPARATORS.get(name) or by_ending.get(Path(name).suffix)

@@ -1,4 +1,4 @@
-"""RetailRocket: `events.csv` (views, carts, transactions by the millisecond), categories from the properties."""
+"""RetailRocket: `events.csv` (views, carts, transactions; times in milliseconds) and categories of the items."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ _PROPERTIES = ("item_properties_part1.csv", "item_properties_part2.csv")
 
 
 class RetailRocketConfig(PrepareConfig):
-    """Exact copies of a row count once."""
+    """Settings: exact copies of a row are dropped."""
 
     dedup: Literal["none", "exact", "feedback"] = Field("exact", description="exact copies are dropped")
 
@@ -44,6 +44,6 @@ class RetailRocket(Source):
             yield reader, fields
 
     def items(self, bad: BadRows) -> pa.Table | None:
-        found = (find_beside(Path(self.paths[0]), [name]) for name in _PROPERTIES)
-        readers = [Delimited(path, bad, separator=",") for path in found if path is not None]
+        paths = (find_beside(Path(self.paths[0]), [name]) for name in _PROPERTIES)
+        readers = [Delimited(path, bad, separator=",") for path in paths if path is not None]
         return latest_property(readers, item="itemid", name="categoryid", part="category") if readers else None

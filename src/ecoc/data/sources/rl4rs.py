@@ -1,4 +1,4 @@
-"""RL4RS dataset A: '@'-separated rows of one slate each, and `item_info.csv` with the prices that are the reward."""
+"""RL4RS dataset A: '@'-separated rows, one per slate, and `item_info.csv` with the prices, which are the rewards."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
-from ecoc.data.expression import Column
+from ecoc.data.expression import LogColumn
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import Batches, Reader
 from ecoc.data.schema import Reason, Statistics
@@ -26,7 +26,7 @@ _FIRST_TEST = 6  # session_id mod 10: 0..5 train, 6..9 test
 
 
 class RL4RSConfig(PrepareConfig):
-    """Slates are taken whole and split by the benchmark's own rule."""
+    """Settings: slates of any length are kept, and split by the rule of the benchmark."""
 
     min_length: int = Field(1, ge=1, description="sequences with fewer events are dropped")
     split: str = Field("source", description="source: session_id mod 10 up to 5 is train, the rest test")
@@ -50,7 +50,7 @@ class RL4RS(Source):
             "timestamp",
             Epoch("s"),
             feedback="bought",
-            reward=Column("reward"),
+            reward=LogColumn("reward"),
             sequence="sequence",
             rank="position",
             is_test="is_test",
@@ -67,7 +67,7 @@ class RL4RS(Source):
 
 
 class Slates(Reader):
-    """One row an exposed item, from one row a slate."""
+    """One row per exposed item, from one row per slate."""
 
     def __init__(self, rows: Delimited, prices: pa.Table, bad: BadRows) -> None:
         super().__init__(
@@ -78,14 +78,14 @@ class Slates(Reader):
         self._rows = rows
         self._prices = prices
         self._bad = bad
-        self._label = rows.path.name.split(".")[0].removeprefix("rl4rs_dataset_a_")  # a sequence never spans two files
+        self._label = rows.path.name.split(".")[0].removeprefix("rl4rs_dataset_a_")  # a sequence is never in two files
 
-    def cell(self, name: str) -> SqlColumn:
+    def sql_column(self, name: str) -> SqlColumn:
         kinds = {"position": "integer", "is_test": "integer", "reward": "number"}
         return SqlColumn(name, kinds.get(name, "text"))  # type: ignore[arg-type]
 
     def batches(self) -> Batches:
-        """Stream exposed items; a slate that is not nine items and nine answers is one bad row."""
+        """Stream exposed items; a slate without exactly nine items and nine answers is one bad row."""
         for batch in self._rows.batches():
             items, answers = (pc.split_pattern(batch.column(k), ",") for k in ("c3", "c4"))
             lengths = pc.list_value_length(items)
@@ -137,9 +137,9 @@ def _logs(path: Path) -> list[Path]:
     check_exists(path, f"{_LOGS[0]} or its folder")
     if not path.is_dir():
         return [path]
-    found = [
+    files = [
         file for name in _LOGS for file in (path / name, path / f"{name}.gz", path / f"{name}.zst") if file.is_file()
     ]
-    if not found:
-        raise InputError(f"{path}: a folder without {' or '.join(_LOGS)}; give the folder of the RL4RS-A logs")
-    return found
+    if not files:
+        raise InputError(f"{path}: the folder has no {' or '.join(_LOGS)}; give the folder of the RL4RS-A logs")
+    return files

@@ -1,4 +1,4 @@
-"""Taobao user behaviour: `UserBehavior.csv`, no header; page views, carts, favourites and purchases by the second."""
+"""Taobao user behaviour: `UserBehavior.csv`, no header; page views, carts, favourites, purchases; times in seconds."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ _COLUMNS = ("user_id", "item_id", "category_id", "behavior_type", "timestamp")
 
 
 class TaobaoConfig(PrepareConfig):
-    """Exact copies of a row, which the raw log has, count once."""
+    """Settings: exact copies of a row, which the raw log has, are dropped."""
 
     dedup: Literal["none", "exact", "feedback"] = Field("exact", description="exact copies are dropped")
 

@@ -1,4 +1,4 @@
-"""Tmall (IJCAI-15): `user_log_format1.csv`; days as mmdd, so the file's order breaks ties."""
+"""Tmall (IJCAI-15): `user_log_format1.csv`; times are days (mmdd), so events of one day keep the order of the file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,19 +14,19 @@ from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find
 from ecoc.data.times import MonthDay
 
 _LOG = "user_log_format1.csv"
-_YEAR = 2014  # the contest says 2015; the campaign in the data is that of 2014
+_YEAR = 2014  # the contest was in 2015; the campaign in the data is that of 2014
 
 
 class TmallConfig(PrepareConfig):
-    """The paper's filters; a user's repeats of one action on one item count once."""
+    """Settings: the filters of the paper; repeats of one action of a user on an item are dropped."""
 
     min_item_support: int = Field(20, ge=1, description="items with fewer events are dropped")
     min_length: int = Field(10, ge=1, description="sequences with fewer events are dropped")
     dedup: Literal["none", "exact", "feedback"] = Field(
-        "feedback", description="first of a user, item and action stays"
+        "feedback", description="feedback: the first row per user, item and action is kept"
     )
-    drop_1111: bool = Field(False, description="leave out the campaign day, 11 November")
-    drop_cart: bool = Field(False, description="leave out add-to-cart rows, which the paper does not mention")
+    drop_1111: bool = Field(False, description="drop the campaign day, 11 November")
+    drop_cart: bool = Field(False, description="drop add-to-cart rows, which the paper does not mention")
 
 
 class Tmall(Source):

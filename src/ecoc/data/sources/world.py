@@ -14,20 +14,20 @@ from ecoc.data.times import Epoch
 from ecoc.errors import InputError
 from ecoc.world import FEEDBACK, REWARDS, Market, item_table, log_batches, parse_world
 
-_GATHER = 1 << 17  # rows a batch; the world works in smaller blocks
+_GATHER = 1 << 17  # rows per batch; the world generates smaller blocks
 
 
 class WorldConfig(PrepareConfig):
-    """The size of the world; `seed` makes another one of the same kind."""
+    """Settings: the size of the world; another `seed` gives another world of the same kind."""
 
     events: int | None = Field(
-        None, ge=1, le=2_000_000_000, description="events of the log, in place of the size's own"
+        None, ge=1, le=2_000_000_000, description="number of events, instead of that of the named size"
     )
-    catalogue: int | None = Field(None, ge=2, description="number of items, in place of the size's own")
+    catalogue: int | None = Field(None, ge=2, description="number of items, instead of that of the named size")
 
 
 class World(Source):
-    """A marketplace with a known truth; impressions are logged, so reward 0 is an ignored item."""
+    """A marketplace with a known truth; all impressions are logged, and an ignored item has reward 0."""
 
     Config = WorldConfig
     feedback = Feedback(dict(zip(FEEDBACK, REWARDS, strict=True)))
@@ -35,7 +35,7 @@ class World(Source):
     def __init__(self, config: WorldConfig, paths: list[str]) -> None:
         super().__init__(config, paths)
         if len(paths) != 1:
-            raise InputError(f"one world at a time; found {', '.join(paths)}")
+            raise InputError(f"give one world at a time; there are {len(paths)}: {', '.join(paths)}")
         market = parse_world(paths[0], seed=config.seed, events=config.events, items=config.catalogue)
         self._market = Market(market)
         self.identity = {"world": market.model_dump(mode="json")}
@@ -59,7 +59,7 @@ class World(Source):
 
 
 class Generated(Reader):
-    """Reads a log that never was a file."""
+    """Reads a log that is generated, not stored in a file."""
 
     def __init__(self, name: str, market: Market) -> None:
         super().__init__(Path(name), ["user", "item", "time", "feedback"])
@@ -67,11 +67,11 @@ class Generated(Reader):
         self._market = market
         self._rows = 0
 
-    def cell(self, name: str) -> SqlColumn:
+    def sql_column(self, name: str) -> SqlColumn:
         return SqlColumn(name, "integer" if name == "time" else "text")
 
     def batches(self) -> Batches:
-        """Generate the log, gathered into batches of a useful size."""
+        """Generate the log and join its blocks into larger batches."""
         self._rows = 0
         gathered: list[pa.RecordBatch] = []
         for batch in log_batches(self._market):

@@ -1,4 +1,4 @@
-"""Yelp open dataset: `yelp_academic_dataset_review.json`, one review a line; the reward is the number of stars."""
+"""Yelp open dataset: `yelp_academic_dataset_review.json`, one review per line; the reward is the number of stars."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +19,14 @@ _BUSINESSES = "yelp_academic_dataset_business.json"
 
 
 class YelpConfig(PrepareConfig):
-    """The paper's filters; exact copies of a review count once."""
+    """Settings: the filters of the paper; exact copies of a review are dropped."""
 
     min_item_support: int = Field(10, ge=1, description="items with fewer events are dropped")
     min_length: int = Field(10, ge=1, description="sequences with fewer events are dropped")
     dedup: Literal["none", "exact", "feedback"] = Field("exact", description="exact copies are dropped")
     reward_rule: Literal["paper", "code"] = Field(
-        "paper", description="paper: the stars; code: -0.5 from four stars up, else -1, as in the released code"
+        "paper",
+        description="paper: the number of stars; code: -0.5 for four or five stars, else -1, as in the released code",
     )
 
 
