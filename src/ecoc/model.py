@@ -33,6 +33,7 @@ from ecoc.methods.build import build_method
 from ecoc.methods.untrained import PopularPolicy
 from ecoc.policies import ranking
 from ecoc.policies.base import Policy, RankBy, load_weights
+from ecoc.policies.ranking import Query
 from ecoc.result import as_pandas
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import BEST, Run
@@ -303,10 +304,10 @@ class _Nearness:
         self.items = len(unit) - 1
 
     def topk(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        return ranking.topk(self, self.unit[rows], k, exclude=rows[:, None])
+        return ranking.topk(self, Query(self.unit[rows]), k, exclude=rows[:, None])
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
-        return query @ self.unit[first:last].T
+    def scores(self, query: Query, first: int, last: int) -> Tensor:
+        return query.vector @ self.unit[first:last].T
 
 
 def load(path: StrPath) -> Model:

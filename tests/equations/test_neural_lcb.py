@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import ENCODERS, Encoder
 from ecoc.methods import BuildContext
 from ecoc.methods.neural_lcb import LCBPolicy, NeuralLCB
 from ecoc.policies.base import load_weights
+from ecoc.policies.ranking import Query
 from ecoc.training.optimiser import Optimiser
 
 Floats = NDArray[np.float64]
@@ -168,10 +168,10 @@ def test_a_position_of_a_window_is_the_query_of_its_prefix(rows: list[list[int]]
     wide = max(map(len, rows))
     history = History(torch.tensor([row + [PAD] * (wide - len(row)) for row in rows]))
     with torch.no_grad():
-        everywhere, together = policy.body(policy.contexts(history)), policy.query(history)
+        everywhere, together = policy.body(policy.contexts(history)), policy.query(history).vector
         for number, row in enumerate(rows):
             for stop in range(1, len(row) + 1):
-                alone = policy.query(History(torch.tensor([row[:stop]])))[0]
+                alone = policy.query(History(torch.tensor([row[:stop]]))).vector[0]
                 torch.testing.assert_close(everywhere[number, stop - 1], alone)
                 np.testing.assert_allclose(alone.numpy(), slow_phi(policy, row[:stop]), rtol=1e-9, atol=1e-12)
             torch.testing.assert_close(together[number], everywhere[number, len(row) - 1])
@@ -229,13 +229,13 @@ def test_lambda_is_saved_with_the_policy() -> None:
     method, fresh = make(), make(seed=1)
     method.calibrate(method.policy, [make_batch()])
     load_weights(fresh.policy, method.policy.state_dict(), where="here")
-    query = torch.rand(4, WIDTH).double()
+    query = Query(torch.rand(4, WIDTH).double())
     assert torch.equal(fresh.policy.scores(query, 1, 4), method.policy.scores(query, 1, 4))
 
 
-def slow_scores(policy: LCBPolicy, query: Tensor, beta: float = BETA) -> Floats:
+def slow_scores(policy: LCBPolicy, query: Query, beta: float = BETA) -> Floats:
     weight, precision = policy.head.weight.detach().double().numpy(), policy.precision.double().numpy()
-    phi, width = query.double().numpy(), query.shape[1]
+    phi, width = query.vector.double().numpy(), query.vector.shape[1]
     result = np.zeros((len(phi), len(weight)))
     for row in range(len(phi)):
         for item in range(len(weight)):
@@ -247,7 +247,7 @@ def slow_scores(policy: LCBPolicy, query: Tensor, beta: float = BETA) -> Floats:
 def test_scores_are_the_lower_bound() -> None:
     policy = make().policy
     policy.precision = LAM0 + 3 * torch.rand_like(policy.precision)
-    query = torch.rand(6, WIDTH).double()
+    query = Query(torch.rand(6, WIDTH).double())
     expected = slow_scores(policy, query)
     with torch.no_grad():
         np.testing.assert_allclose(policy.scores(query, 0, ITEMS + 1).numpy(), expected)
@@ -263,7 +263,7 @@ def test_rounding_stays_within_what_is_said() -> None:
     method = make(items=3000, hidden=100).float()
     policy = method.policy
     policy.precision = LAM0 + 30 * torch.rand_like(policy.precision) ** 3
-    query = torch.randn(40, 100).relu()
+    query = Query(torch.randn(40, 100).relu())
     items = torch.randint(1, 3001, (40, 500))
     with torch.no_grad():
         found, slack = policy.scores_of(query, items)
@@ -275,7 +275,7 @@ def test_rounding_stays_within_what_is_said() -> None:
 def test_ranks_are_those_of_a_sorted_list(items: int) -> None:
     policy = make(items=items).policy
     policy.precision = LAM0 + 3 * torch.rand_like(policy.precision)
-    query, target = torch.rand(5, WIDTH).double(), torch.randint(1, items + 1, (5,))
+    query, target = Query(torch.rand(5, WIDTH).double()), torch.randint(1, items + 1, (5,))
     with torch.no_grad():
         ranks, (listed, scores) = policy.ranks(query, target), policy.topk(query, items)
     for row, values in enumerate(slow_scores(policy, query)):

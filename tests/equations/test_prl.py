@@ -246,9 +246,9 @@ def test_rows_answer_as_they_would_alone() -> None:
     policy = make().train(False).policy
     history = batch_of().history
     with torch.inference_mode():
-        together = policy.query(history)
+        together = policy.query(history).vector
         for b, length in enumerate([4, 2, 3]):
-            alone = policy.query(History(history.items[b : b + 1, :length]))
+            alone = policy.query(History(history.items[b : b + 1, :length])).vector
             torch.testing.assert_close(alone[0], together[b])
 
 
@@ -272,4 +272,4 @@ def test_what_was_learnt_of_returns_is_saved_with_the_policy() -> None:
     assert torch.equal(fresh.rho, method.policy.rho)
     assert torch.equal(fresh.size, method.policy.size)
     history = batch_of().history
-    assert torch.equal(fresh.train(False).query(history), method.policy.train(False).query(history))
+    assert torch.equal(fresh.train(False).query(history).vector, method.policy.train(False).query(history).vector)

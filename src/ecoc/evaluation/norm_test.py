@@ -37,6 +37,7 @@ from ecoc.evaluation.results import (
 from ecoc.model import Model, load
 from ecoc.policies import ranking
 from ecoc.policies.base import ROUNDING, Head, InnerProductPolicy
+from ecoc.policies.ranking import Query
 from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.saved import NORM_TEST, save_result, saving
 
@@ -224,7 +225,7 @@ class _Test:
         """Direction p / |p| of each case, no number where p is zero or not finite, [cases, d]."""
         result, done = torch.empty(len(cases), self.vectors.shape[1]), 0
         for rows, query, _ in queries(self.policy, self.data, cases, False):
-            p = self.policy.query_vector(query)[:, : result.shape[1]].double()
+            p = query.vector[:, : result.shape[1]].double()
             direction = p / p.norm(dim=1, keepdim=True)
             result[torch.from_numpy(rows)] = direction.masked_fill_(~direction.isfinite(), torch.nan).float()
             done += len(rows)
@@ -262,7 +263,7 @@ class _Test:
         known = ~directions.isnan().any(1)
         target = torch.from_numpy(self.data.items[cases.event].astype(np.int64))[known]
         p = directions[known]
-        ranks = ranking.rank_of(_Products(self.vectors), p, target).numpy()
+        ranks = ranking.rank_of(_Products(self.vectors), Query(p), target).numpy()
         cosine = torch.nn.functional.cosine_similarity(self.vectors[target], p, dim=1).double().numpy()
         result = []
         for k in [*(k for k in KS if k < self.items), self.items]:
@@ -277,9 +278,9 @@ class _Products:
     def __init__(self, vectors: Tensor) -> None:
         self.vectors, self.items = vectors, len(vectors) - 1
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
-        return query @ self.vectors[first:last].T
+    def scores(self, query: Query, first: int, last: int) -> Tensor:
+        return query.vector @ self.vectors[first:last].T
 
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        products = query[:, None] * self.vectors[items]
+    def scores_of(self, query: Query, items: Tensor) -> tuple[Tensor, Tensor]:
+        products = query.vector[:, None] * self.vectors[items]
         return products.sum(2), products.abs().sum(2) * ROUNDING

@@ -12,6 +12,7 @@ from ecoc.batch import PAD
 from ecoc.data.loader import Cases, histories
 from ecoc.data.sequences import Dataset
 from ecoc.policies.base import Policy
+from ecoc.policies.ranking import Query
 
 REPEATS = 0.2  # share of targets that occurred before; a log with fewer hardly repeats
 _CASES = 1024  # encoded at a time
@@ -54,7 +55,7 @@ def list_cases(policy: Policy, data: Dataset, cases: Cases, k: int, *, exclude_s
 
 def queries(
     policy: Policy, data: Dataset, cases: Cases, exclude_seen: bool
-) -> Generator[tuple[NDArray[np.int64], Tensor, Tensor | None], None, None]:
+) -> Generator[tuple[NDArray[np.int64], Query, Tensor | None], None, None]:
     """Rows of the cases, their queries and what they may not list; those of like history length go together."""
     past = cases.event - np.asarray(data.offsets)[cases.sequence]
     order = np.argsort(np.minimum(past, policy.length), kind="stable")

@@ -26,6 +26,7 @@ from ecoc.encoders import EncoderConfig
 from ecoc.encoders.base import at
 from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig
 from ecoc.policies.base import Head, Policy, item_table, with_one
+from ecoc.policies.ranking import Query
 
 _ROUNDING = 2e-6  # of the sum of absolute terms; two ways to sum some hundred of them differ by less
 
@@ -46,7 +47,7 @@ class LCBConfig(MethodConfig):
 
 
 class LCBPolicy(Policy):
-    """Ranks by the lower confidence bound of the reward. A query is phi(s)."""
+    """Ranks by the lower confidence bound of the reward. The query vector is phi(s)."""
 
     def __init__(self, config: LCBConfig, encoder: EncoderConfig, dims: Dims) -> None:
         super().__init__()
@@ -69,18 +70,20 @@ class LCBPolicy(Policy):
         counts = torch.arange(1, found.shape[1] + 1, dtype=found.dtype, device=found.device)
         return torch.cat([found.cumsum(1) / counts[:, None], found], 2)
 
-    def query(self, history: History) -> Tensor:
-        return self.body(at(self.contexts(history), history.lengths - 1))
+    def query(self, history: History) -> Query:
+        return Query(self.body(at(self.contexts(history), history.lengths - 1)))
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
-        squared = query.square() @ self.precision[first:last].reciprocal().T / query.shape[1]
-        return with_one(query) @ self.head.weight[first:last].T - self.beta * squared.sqrt()
+    def scores(self, query: Query, first: int, last: int) -> Tensor:
+        phi = query.vector
+        squared = phi.square() @ self.precision[first:last].reciprocal().T / phi.shape[1]
+        return with_one(phi) @ self.head.weight[first:last].T - self.beta * squared.sqrt()
 
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        products = with_one(query)[:, None] * self.head.weight[items]  # [B, K, d_phi + 1]
-        squared = (query.square()[:, None] / self.precision[items]).sum(2) / query.shape[1]  # [B, K]
-        charge = self.beta * squared.sqrt()
-        return products.sum(2) - charge, (products.abs().sum(2) + charge) * _ROUNDING
+    def scores_of(self, query: Query, items: Tensor) -> tuple[Tensor, Tensor]:
+        phi = query.vector
+        products = with_one(phi)[:, None] * self.head.weight[items]  # [B, K, d_phi + 1]
+        squared = (phi.square()[:, None] / self.precision[items]).sum(2) / phi.shape[1]  # [B, K]
+        pessimism = self.beta * squared.sqrt()
+        return products.sum(2) - pessimism, (products.abs().sum(2) + pessimism) * _ROUNDING
 
     def vectors(self) -> Tensor:
         return self.table

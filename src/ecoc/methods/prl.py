@@ -12,6 +12,7 @@ from ecoc.encoders import Encoder, EncoderConfig
 from ecoc.encoders.dropout import Dropout
 from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig
 from ecoc.policies.base import Head, TiedPolicy, with_one
+from ecoc.policies.ranking import Query
 
 _TOKENS = 3  # state, step, return
 _START = 0.02  # standard deviation of step and return vectors at the start
@@ -59,9 +60,9 @@ class PromptedPolicy(TiedPolicy):
         tokens = torch.stack([states, at_step, (to_go / self.size)[:, None] * self.reward], 1)  # [N, 3, m]
         return self.mix(self.attention(self.dropout(tokens)).transpose(1, 2)).squeeze(2).relu()
 
-    def query(self, history: History) -> Tensor:
+    def query(self, history: History) -> Query:
         step = history.lengths.clamp(max=self.length)
-        return with_one(self.prompted(super().query(history), step, self.kappa * self.rho[step]))
+        return Query(with_one(self.prompted(self.state(history), step, self.kappa * self.rho[step])))
 
     def item_matrix(self) -> Tensor:
         return self.head.weight

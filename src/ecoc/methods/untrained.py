@@ -13,6 +13,7 @@ from torch import Tensor
 from ecoc.batch import PAD, Batch, History, TrainSequences
 from ecoc.methods.base import BuildContext, Loss, Method, MethodConfig
 from ecoc.policies.base import Policy
+from ecoc.policies.ranking import Query
 
 
 class CountedPolicy(Policy):
@@ -23,7 +24,7 @@ class CountedPolicy(Policy):
         self.items, self.length = items, length
         self.share: Tensor
         self.register_buffer("share", torch.zeros(items + 1))
-        self._last: tuple[Tensor, tuple[Tensor, Tensor, Tensor]] | None = None
+        self._last: tuple[Query, tuple[Tensor, Tensor, Tensor]] | None = None
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
         """Count."""
@@ -32,24 +33,24 @@ class CountedPolicy(Policy):
         self.share = torch.from_numpy((counts / (counts.sum() + 1)).astype(np.float32))
 
     @abstractmethod
-    def own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def own(self, query: Query) -> tuple[Tensor, Tensor, Tensor]:
         """Row, item and count of everything that has a count of its own; each pair once."""
 
-    def _own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _own(self, query: Query) -> tuple[Tensor, Tensor, Tensor]:
         """`own`, found once for all blocks of the catalogue that are scored with the same query."""
         last = self._last  # read once: another thread may put its own there
         if last is None or last[0] is not query:
             last = self._last = query, self.own(query)
         return last[1]
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
+    def scores(self, query: Query, first: int, last: int) -> Tensor:
         row, item, count = self._own(query)
         inside = (item >= first) & (item < last)
         result = self.share[first:last].repeat(len(query), 1)
         result[row[inside], item[inside] - first] += count[inside]
         return result
 
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    def scores_of(self, query: Query, items: Tensor) -> tuple[Tensor, Tensor]:
         row, item, count = self._own(query)
         key, order = (row * (self.items + 1) + item).sort()
         wanted = torch.arange(len(query))[:, None] * (self.items + 1) + items
@@ -66,10 +67,10 @@ class CountedPolicy(Policy):
 class PopularPolicy(CountedPolicy):
     """The same list for everyone."""
 
-    def query(self, history: History) -> Tensor:
-        return torch.zeros(len(history.items), 1)
+    def query(self, history: History) -> Query:
+        return Query(torch.zeros(len(history.items), 1))
 
-    def own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def own(self, query: Query) -> tuple[Tensor, Tensor, Tensor]:
         none = torch.zeros(0, dtype=torch.int64)
         return none, none, none.float()
 
@@ -77,13 +78,14 @@ class PopularPolicy(CountedPolicy):
 class RecentPolicy(CountedPolicy):
     """A user's own items, the latest first."""
 
-    def query(self, history: History) -> Tensor:
-        return history.items
+    def query(self, history: History) -> Query:
+        return Query(history.items)
 
-    def own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        again = (query[:, :, None] == query[:, None, :]).triu(1).any(2)  # the item comes again later
-        row, place = ((query != PAD) & ~again).nonzero(as_tuple=True)
-        return row, query[row, place], place.float() + 1
+    def own(self, query: Query) -> tuple[Tensor, Tensor, Tensor]:
+        items = query.vector
+        repeated = (items[:, :, None] == items[:, None, :]).triu(1).any(2)  # the item occurs again later
+        row, place = ((items != PAD) & ~repeated).nonzero(as_tuple=True)
+        return row, items[row, place], place.float() + 1
 
 
 class MarkovPolicy(CountedPolicy):
@@ -108,13 +110,14 @@ class MarkovPolicy(CountedPolicy):
         self.starts = torch.from_numpy(np.searchsorted(item, np.arange(self.items + 2)))
         self.followers, self.times = torch.from_numpy(follower), torch.from_numpy(times.astype(np.float32))
 
-    def query(self, history: History) -> Tensor:
-        return history.items.gather(1, history.lengths[:, None] - 1)
+    def query(self, history: History) -> Query:
+        return Query(history.items.gather(1, history.lengths[:, None] - 1))
 
-    def own(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        first = self.starts[query.squeeze(1)]
-        counts = self.starts[query.squeeze(1) + 1] - first
-        row = torch.arange(len(query)).repeat_interleave(counts)
+    def own(self, query: Query) -> tuple[Tensor, Tensor, Tensor]:
+        item = query.vector.squeeze(1)
+        first = self.starts[item]
+        counts = self.starts[item + 1] - first
+        row = torch.arange(len(item)).repeat_interleave(counts)
         place = torch.arange(len(row)) + (first - counts.cumsum(0) + counts)[row]
         return row, self.followers[place], self.times[place]
 

@@ -72,7 +72,7 @@ def test_a_trained_model_equals_a_loop_of_scipy(made: Path) -> None:
     with torch.inference_mode():
         vectors = model.policy.vectors()
         assert vectors is not None
-        query = model.policy.query(histories(data, cases, model.policy.length))
+        query = model.policy.query(histories(data, cases, model.policy.length)).vector
     table = Table(vectors[1:].detach())
     p = torch.nn.functional.normalize(query, dim=1)
     expected, _ = fisher(slow(table.scores(p), table.norms))
@@ -96,7 +96,7 @@ def test_the_answer_is_the_average_over_repeats_of_the_same_correlations(made: P
     cases = open_cases(data, "test", min_history=1, most=0, seed=0)
     picks = sample_picks(len(cases), 300, 4, 3)
     with torch.inference_mode():
-        query = model.policy.query(histories(data, cases, model.policy.length))
+        query = model.policy.query(histories(data, cases, model.policy.length)).vector
         vectors = model.policy.vectors()
         assert vectors is not None
     p = torch.nn.functional.normalize(query, dim=1)

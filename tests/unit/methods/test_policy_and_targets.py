@@ -14,6 +14,7 @@ from ecoc.methods.supervised import Supervised
 from ecoc.methods.targets import Targets
 from ecoc.methods.untrained import MarkovPolicy
 from ecoc.policies.base import TiedPolicy, load_weights
+from ecoc.policies.ranking import Query
 from ecoc.training.optimiser import Optimiser
 
 ITEMS, DIM, LENGTH = 20, 8, 6
@@ -120,10 +121,10 @@ def test_reading_padding_teaches_its_row_nothing(is_sparse: bool) -> None:
 
 def test_scores_of_items_are_the_scores_within_their_rounding() -> None:
     policy = make_policy().eval()
-    query = torch.randn(7, DIM)
+    query = Query(torch.randn(7, DIM))
     with torch.no_grad():
         everything = policy.scores(query, 0, ITEMS + 1)
-        assert torch.allclose(everything, query @ policy.table.T)
+        assert torch.allclose(everything, query.vector @ policy.table.T)
         assert torch.allclose(policy.scores(query, 3, 9), everything[:, 3:9])
         items = torch.randint(0, ITEMS + 1, (7, 11))
         found, slack = policy.scores_of(query, items)
@@ -139,10 +140,10 @@ def test_a_batch_is_answered_as_its_rows_one_by_one(rows: list[list[int]]) -> No
     policy = make_policy().eval()
     with torch.no_grad():
         together = policy.query(history(*rows))
-        assert together.shape == (len(rows), DIM)
-        for row, found in zip(rows, together, strict=True):
+        assert together.vector.shape == (len(rows), DIM)
+        for row, found in zip(rows, together.vector, strict=True):
             alone = history(row)
-            assert torch.allclose(policy.query(alone)[0], found, atol=1e-5)
+            assert torch.allclose(policy.query(alone).vector[0], found, atol=1e-5)
             assert torch.allclose(policy.states(alone)[0, -1], found, atol=1e-5)
         lists, _ = policy.topk(together, 5)
         for row, found in zip(rows, lists.tolist(), strict=True):
@@ -165,8 +166,8 @@ def test_item_vectors_are_the_table_unless_the_encoder_transforms_it() -> None:
     assert policy.eval().vectors() is policy.table
     other, _ = doubling_policy()
     assert torch.equal(other.vectors(), 2 * other.table)
-    assert torch.allclose(other.scores(torch.ones(1, DIM), 1, 4), 2 * other.table[1:4].sum(1)[None])
-    assert torch.allclose(other.scores_of(torch.ones(1, DIM), torch.tensor([[2]]))[0], 2 * other.table[2].sum())
+    assert torch.allclose(other.scores(Query(torch.ones(1, DIM)), 1, 4), 2 * other.table[1:4].sum(1)[None])
+    assert torch.allclose(other.scores_of(Query(torch.ones(1, DIM)), torch.tensor([[2]]))[0], 2 * other.table[2].sum())
 
 
 def test_a_policy_at_rest_transforms_its_items_once_and_forgets_them_when_it_learns() -> None:
@@ -183,7 +184,7 @@ def test_a_policy_at_rest_transforms_its_items_once_and_forgets_them_when_it_lea
         policy.table.add_(1)
     policy.eval()
     assert torch.equal(policy.vectors(), 2 * policy.table)
-    assert torch.allclose(policy.scores(query, 1, 4), 2 * query @ policy.table[1:4].T)
+    assert torch.allclose(policy.scores(query, 1, 4), 2 * query.vector @ policy.table[1:4].T)
 
 
 def test_weights_come_back() -> None:
@@ -194,7 +195,7 @@ def test_weights_come_back() -> None:
         assert other.state_dict()[name].data_ptr() != tensor.data_ptr()
     assert all(p.requires_grad for p in other.parameters())
     rows = history([1, 2, 3], [4])
-    assert torch.equal(one.eval().query(rows), other.eval().query(rows))
+    assert torch.equal(one.eval().query(rows).vector, other.eval().query(rows).vector)
 
 
 @pytest.mark.parametrize(

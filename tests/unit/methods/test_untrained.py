@@ -14,6 +14,7 @@ from ecoc.encoders import EncoderConfig
 from ecoc.methods import METHODS, BuildContext
 from ecoc.methods.untrained import CountedPolicy, MarkovPolicy, Untrained
 from ecoc.policies.base import load_weights
+from ecoc.policies.ranking import Query
 from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
 
 ITEMS, LENGTH = 7, 5
@@ -69,7 +70,7 @@ def slow_scores(name: str, sequences: list[list[int]], row: list[int]) -> list[f
     return [own_count(name, sequences, row, item) + share[item - 1] for item in range(1, ITEMS + 1)]
 
 
-def scores_of_all(policy: CountedPolicy, query: Tensor) -> Tensor:
+def scores_of_all(policy: CountedPolicy, query: Query) -> Tensor:
     return policy.scores(query, 1, ITEMS + 1)
 
 

@@ -18,6 +18,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.methods import untrained
 from ecoc.model import Event, Model, load
+from ecoc.policies.ranking import Query
 from ecoc.reporting.text import recommendations_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -299,7 +300,7 @@ def test_nothing_asked_is_changed(sasrec: Model) -> None:
 @pytest.mark.parametrize("name", ["popular", "recent", "markov"])
 def test_threads_that_share_a_model_do_not_get_each_others_scores(folder: Path, name: str) -> None:
     policy = load(folder / name).policy
-    mine, other, stop = torch.tensor([[1], [3]]), torch.tensor([[5], [6], [7]]), len(ITEMS) + 1
+    mine, other, stop = Query(torch.tensor([[1], [3]])), Query(torch.tensor([[5], [6], [7]])), len(ITEMS) + 1
     wanted = torch.arange(1, stop).repeat(2, 1)
     whole, chosen = policy.scores(mine, 1, stop), policy.scores_of(mine, wanted)[0]
 

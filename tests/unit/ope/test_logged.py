@@ -20,6 +20,7 @@ from ecoc.ope.response import ResponseConfig, ResponseModel
 from ecoc.ope.simulator import LENGTH as LOOKS_BACK
 from ecoc.ope.simulator import Simulator
 from ecoc.policies.base import Policy
+from ecoc.policies.ranking import Query
 
 LENGTH, ITEMS, EVENTS = 5, 20, 800
 NAMES = ("sasrec", "ssept", "popular", "markov")  # ssept reads users
@@ -216,14 +217,14 @@ class Oldest(Policy):
         super().__init__()
         self.items, self.length = items, length
 
-    def query(self, history: History) -> Tensor:
-        return history.items[:, :1].float()
+    def query(self, history: History) -> Query:
+        return Query(history.items[:, :1].float())
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
-        return -(torch.arange(first, last) - query).abs()
+    def scores(self, query: Query, first: int, last: int) -> Tensor:
+        return -(torch.arange(first, last) - query.vector).abs()
 
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        return -(items - query).abs(), torch.zeros_like(items, dtype=torch.float32)
+    def scores_of(self, query: Query, items: Tensor) -> tuple[Tensor, Tensor]:
+        return -(items - query.vector).abs(), torch.zeros_like(items, dtype=torch.float32)
 
     def vectors(self) -> Tensor | None:
         return None

@@ -26,6 +26,7 @@ from ecoc.ope.rollout import (
 )
 from ecoc.ope.simulator import Simulator
 from ecoc.policies.base import Policy
+from ecoc.policies.ranking import Query
 
 ITEMS = 12
 WITH_NONE = (*NAMES, "none")
@@ -64,18 +65,18 @@ class Remembers(Policy):
         self.items, self.length = items, length
         self.asked: list[History] = []
 
-    def query(self, history: History) -> Tensor:
+    def query(self, history: History) -> Query:
         self.asked.append(history)
         assert history.feedback is not None
         row = torch.arange(len(history.items))
         last = history.lengths - 1
-        return (history.items[row, last] * 7 + history.feedback[row, last])[:, None].float()
+        return Query((history.items[row, last] * 7 + history.feedback[row, last])[:, None].float())
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
-        return torch.sin(query * torch.arange(first, last))
+    def scores(self, query: Query, first: int, last: int) -> Tensor:
+        return torch.sin(query.vector * torch.arange(first, last))
 
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.sin(query * items), torch.zeros_like(items, dtype=torch.float32)
+    def scores_of(self, query: Query, items: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.sin(query.vector * items), torch.zeros_like(items, dtype=torch.float32)
 
     def vectors(self) -> Tensor | None:
         return None

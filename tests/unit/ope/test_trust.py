@@ -28,6 +28,7 @@ from ecoc.ope.trust import (
     usual_behaviour,
 )
 from ecoc.policies.base import Policy
+from ecoc.policies.ranking import Query
 
 USUAL = UsualBehaviour(action=-5.0, session=-4.0)
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -92,13 +93,13 @@ class Scored(Policy):
         super().__init__()
         self.items, self.length, self.score = len(score) - 1, 4, score
 
-    def query(self, history: History) -> Tensor:
-        return torch.zeros(len(history.items), 1)
+    def query(self, history: History) -> Query:
+        return Query(torch.zeros(len(history.items), 1))
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
+    def scores(self, query: Query, first: int, last: int) -> Tensor:
         return self.score[first:last].expand(len(query), -1)
 
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    def scores_of(self, query: Query, items: Tensor) -> tuple[Tensor, Tensor]:
         return self.score[items], torch.zeros_like(items, dtype=torch.float32)
 
     def vectors(self) -> Tensor | None:

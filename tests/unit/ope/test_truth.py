@@ -13,6 +13,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.ope.truth import Acting, acting, open_market, true_reward
 from ecoc.policies.base import Policy
+from ecoc.policies.ranking import Query
 from ecoc.world import Market, Observation, evaluate
 from ecoc.world.log import item_ids
 
@@ -25,14 +26,14 @@ class Remembers(Policy):
         self.items, self.length = items, length
         self.asked: list[History] = []
 
-    def query(self, history: History) -> Tensor:
+    def query(self, history: History) -> Query:
         self.asked.append(history)
-        return torch.zeros(len(history.items), 1)
+        return Query(torch.zeros(len(history.items), 1))
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
+    def scores(self, query: Query, first: int, last: int) -> Tensor:
         return -torch.arange(first, last).float().expand(len(query), -1)
 
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    def scores_of(self, query: Query, items: Tensor) -> tuple[Tensor, Tensor]:
         return -items.float(), torch.zeros_like(items, dtype=torch.float32)
 
     def vectors(self) -> Tensor | None:

@@ -7,17 +7,19 @@ from tiny_value_policy import DIM, histories, make
 from torch import Tensor
 
 from ecoc.batch import PAD
-from ecoc.policies.value_policy import ValuePolicy
+from ecoc.policies.ranking import Query
+from ecoc.policies.value_policy import ValuePolicy, ValueQuery
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def crowded(items: int, lead: float, *, by_actor: bool = False) -> tuple[ValuePolicy, Tensor]:
+def crowded(items: int, lead: float, *, by_actor: bool = False) -> tuple[ValuePolicy, ValueQuery]:
     """Queries for all of which item 7 is `lead` logits better than it would be, as the critic or the actor sees it."""
     policy = make(items=items, critic="shared", heads=2, w=2.0)
     with torch.no_grad():
-        query = policy.query(histories(200, items=items))
-        query[:, 0] = query[:, DIM] = 1.0
+        query = policy.value_query(histories(200, items=items))
+        query.mu[:, 0] = query.vector[:, 0] = 1.0
+        query.vector[:, DIM] = policy.w
         policy.table[:, 0] = 0.0
         policy.table[7, 0] = lead * by_actor
         policy.cost.zero_()
@@ -28,7 +30,7 @@ def crowded(items: int, lead: float, *, by_actor: bool = False) -> tuple[ValuePo
     return policy, query
 
 
-def shares(policy: ValuePolicy, query: Tensor) -> Tensor:
+def shares(policy: ValuePolicy, query: ValueQuery) -> Tensor:
     """Share of the lists of ten that each item is in."""
     items, _ = policy.topk(query, 10)
     return torch.bincount(items.flatten(), minlength=policy.items + 1) / len(query)
@@ -92,7 +94,8 @@ def test_the_guard_charges_nothing_where_it_is_not_needed() -> None:
 def test_the_guard_has_no_say_without_the_critic() -> None:
     policy, query = crowded(60, lead=2.0)
     policy.w = 0.0
-    before = policy.ranked_by("policy").topk(query[:, :DIM], 10)[0]
+    query.vector[:, DIM:] = 0.0  # as a query of this weight is
+    before = policy.ranked_by("policy").topk(Query(query.mu), 10)[0]
     policy.fit_diversity_penalty(query, 0.2)
     assert not policy.cost.any()
     assert torch.equal(policy.topk(query, 10)[0], before)

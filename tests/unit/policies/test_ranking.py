@@ -14,7 +14,7 @@ from ecoc.batch import PAD, Dims
 from ecoc.encoders import ENCODERS
 from ecoc.policies import ranking
 from ecoc.policies.base import TiedPolicy
-from ecoc.policies.ranking import rank_of, stable_topk, topk
+from ecoc.policies.ranking import Query, rank_of, stable_topk, topk
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,15 +28,15 @@ class Table:
         self.slack = slack
 
     @property
-    def query(self) -> Tensor:
-        return torch.arange(len(self.table))[:, None]
+    def query(self) -> Query:
+        return Query(torch.arange(len(self.table))[:, None])
 
-    def scores(self, query: Tensor, first: int, last: int) -> Tensor:
+    def scores(self, query: Query, first: int, last: int) -> Tensor:
         assert 1 <= first < last <= self.items + 1
-        return self.table[query[:, 0], first:last]
+        return self.table[query.vector[:, 0], first:last]
 
-    def scores_of(self, query: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        found = self.table[query[:, 0]].gather(1, items)
+    def scores_of(self, query: Query, items: Tensor) -> tuple[Tensor, Tensor]:
+        found = self.table[query.vector[:, 0]].gather(1, items)
         return found, torch.full_like(found, self.slack)
 
 
@@ -176,11 +176,11 @@ def test_scores_nearer_than_rounding_are_equal() -> None:
 def test_no_queries() -> None:
     table = Table([[1.0, 2.0]])
     none = torch.zeros(0, 1, dtype=torch.int64)
-    assert rank_of(table, none, none[:, 0], none).shape == (0,)
-    items, scores = topk(table, none, 5)
+    assert rank_of(table, Query(none), none[:, 0], none).shape == (0,)
+    items, scores = topk(table, Query(none), 5)
     assert items.shape == scores.shape == (0, 2)
     assert items.dtype == torch.int64
-    assert topk(table, none, 5, only=torch.tensor([2]))[0].shape == (0, 1)
+    assert topk(table, Query(none), 5, only=torch.tensor([2]))[0].shape == (0, 1)
 
 
 def test_ties_are_listed_by_index_across_blocks() -> None:
@@ -257,20 +257,20 @@ def test_items_with_one_vector_share_their_rank_whatever_the_blocks(dim: int, si
         without = 1 + ((spread > truth) & rest).sum(1) + (((spread == truth) & rest).sum(1) - 1) / 2
         for sizes in [(256, 2048), (1, 1), (3, 7), (10, 59), (256, 60), (4, 61)]:
             with blocks(*sizes):
-                assert policy.ranks(query, target).tolist() == expected.tolist()
-                assert policy.ranks(query, target, exclude).tolist() == without.tolist()
+                assert policy.ranks(Query(query), target).tolist() == expected.tolist()
+                assert policy.ranks(Query(query), target, exclude).tolist() == without.tolist()
 
 
 def test_a_policy_of_zeros_ranks_everything_in_the_middle() -> None:
     policy = tied(items=9, dim=8)
     with torch.no_grad():
         policy.table.zero_()
-        assert policy.ranks(torch.randn(4, 8), torch.tensor([1, 5, 9, 2])).tolist() == [5.0] * 4
+        assert policy.ranks(Query(torch.randn(4, 8)), torch.tensor([1, 5, 9, 2])).tolist() == [5.0] * 4
 
 
 FLAT = """
 import resource, torch
-from ecoc.policies.ranking import rank_of, topk
+from ecoc.policies.ranking import Query, rank_of, topk
 torch.set_num_threads(1)
 torch.manual_seed(0)
 
@@ -278,12 +278,12 @@ class Scorer:
     items = 200_000
     table = torch.randn(200_001, 4)
     def scores(self, query, first, last):
-        return query @ self.table[first:last].T
+        return query.vector @ self.table[first:last].T
     def scores_of(self, query, items):
-        found = (query[:, None] * self.table[items]).sum(2)
+        found = (query.vector[:, None] * self.table[items]).sum(2)
         return found, torch.full_like(found, 1e-5)
 
-query, target = torch.randn(2000, 4), torch.randint(1, 200_001, (2000,))
+query, target = Query(torch.randn(2000, 4)), torch.randint(1, 200_001, (2000,))
 exclude = torch.randint(0, 200_001, (2000, 300))
 rank_of(Scorer(), query[:1], target[:1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -67,7 +67,7 @@ def test_an_actor_that_does_not_act_on_values_still_knows_them(rank_by: RankBy) 
     policy, history, items = make(), histories(), torch.arange(1, 8)[:, None]
     view = policy.ranked_by(rank_by)
     query = view.query(history)
-    assert query.shape == (7, DIM)
+    assert query.vector.shape == (7, DIM)
     found, expected = view.values(query, items, history), policy.values(policy.query(history), items, history)
     assert found is not None
     assert expected is not None
@@ -79,7 +79,7 @@ def test_cosine_ranks_by_direction() -> None:
     policy, history = make(), histories()
     view = policy.ranked_by("cosine")
     unit = torch.nn.functional.normalize(policy.table[1:], dim=1)
-    expected = (policy.ranked_by("policy").query(history) @ unit.T).argsort(1, descending=True) + 1
+    expected = (policy.ranked_by("policy").query(history).vector @ unit.T).argsort(1, descending=True) + 1
     assert torch.equal(view.topk(view.query(history), ITEMS)[0], expected)
     assert view.ranking_mode == "cosine"
 
@@ -89,7 +89,7 @@ def test_control_turns_the_query_over_unchanged_items() -> None:
     policy, history = make(), histories()
     view = policy.ranked_by("control")
     assert policy.head is not None
-    mu = policy.ranked_by("policy").query(history)
+    mu = policy.ranked_by("policy").query(history).vector
     expected = ((mu + policy.head(mu)) @ policy.table.T).numpy()
     assert view.topk(view.query(history), ITEMS)[0].tolist() == best(expected)
     assert torch.equal(view.item_matrix(), policy.table)
@@ -227,15 +227,15 @@ def test_views_share_weights_and_leave_the_policy_as_it_is() -> None:
 def test_what_is_derived_from_weights_is_dropped_when_they_may_change(rank_by: RankBy) -> None:
     policy, history = make(rank_by=rank_by), histories()
     policy.topk(policy.query(history), 5)
-    assert policy._rest
+    assert policy._derived
     assert policy._actions() is policy._actions()  # at rest it is kept
     kept = policy._actions().clone()
     policy.train()
-    assert not policy._rest
+    assert not policy._derived
     for weight in policy.parameters():
         weight.add_(torch.randn_like(weight))
     assert not torch.equal(policy._actions(), kept)
-    assert not policy._rest  # nothing is kept while training
+    assert not policy._derived  # nothing is kept while training
     policy.train(False)
     hand = Hand(policy, history)
     items = policy.topk(policy.query(history), ITEMS)[0].tolist()

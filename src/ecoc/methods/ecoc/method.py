@@ -29,7 +29,7 @@ from ecoc.methods.ecoc.step import StepTensors, per_branch
 from ecoc.methods.targets import Targets
 from ecoc.policies.base import Policy
 from ecoc.policies.critic import Critic, SeparateCritic, SharedCritic, TowerCritic, clipped, q_all, q_of
-from ecoc.policies.value_policy import ValuePolicy
+from ecoc.policies.value_policy import ValuePolicy, ValueQuery
 
 _ALL_UP_TO = 1000  # items; up to here xi enumerates, which is about as fast as a pool and has no noise
 _PENALTY_HISTORIES = 4096  # training histories whose lists decide the diversity penalty
@@ -301,11 +301,11 @@ class ECoC(Method):
             return
         queries, count = [], 0
         for batch in batches:
-            queries.append(policy.ranked_by("blend").query(batch.history))
+            queries.append(policy.ranked_by("blend").value_query(batch.history))
             count += len(queries[-1])
             if count >= _PENALTY_HISTORIES:
                 break
-        policy.fit_diversity_penalty(torch.cat(queries), self.config.guard)
+        policy.fit_diversity_penalty(ValueQuery.join(queries), self.config.guard)
 
     def describe(self) -> dict[str, str]:
         config = self.config
