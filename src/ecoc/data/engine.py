@@ -35,7 +35,8 @@ class Engine:
             str(folder / "work.duckdb") if folder and on_disk else ":memory:", config=config
         )
         self._connection.execute("SET TimeZone = 'UTC'")
-        self._connection.execute("SET enable_progress_bar = false")
+        if self.run("SELECT current_setting('enable_progress_bar')") != [(False,)]:
+            self._connection.execute("SET enable_progress_bar = false")  # an error in a notebook without ipywidgets
 
     def run(self, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """Execute and fetch all rows of a small result."""
