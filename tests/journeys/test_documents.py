@@ -171,7 +171,10 @@ def write_events(place: Path) -> None:
 def test_every_python_block_runs(page: str, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page's blocks, in order, in one process."""
     place = tmp_path / "place"
-    shutil.copytree(workplace, place)
+    if page == "docs/api.md":  # it makes everything itself
+        place.mkdir()
+    else:
+        shutil.copytree(workplace, place)
     monkeypatch.chdir(place)
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
