@@ -17,6 +17,7 @@ PRINTED = {  # what each script must have said
     "own_encoder.py": ["ndcg@10"],
     "own_log.py": ["ndcg@10", "i21"],
     "own_method.py": ["ndcg@10"],
+    "own_metric.py": ["in_first@3", "log_rank"],
     "own_source.py": ["ann ['song-1', 'song-2', 'song-3']", "bob ['song-3', 'song-1', 'song-2']"],
 }
 VISITS = "visitor,page,at,bought\n" + "".join(
@@ -36,7 +37,7 @@ def run_script(*arguments: str | Path, cwd: Path) -> str:
 
 def test_every_script_is_run_here() -> None:
     assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(PRINTED)
-    assert len(NOTEBOOKS) == 1
+    assert len(NOTEBOOKS) == 2
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED))
@@ -100,4 +101,5 @@ def test_the_package_is_used_from_the_command_line(plugin: Path, ecoc_command: P
     run_with(plugin, ecoc_command, "prepare", "visits.csv", "-o", "data", "--format", "visits", "--quiet")
     chosen = ("--encoder", "running_mean", "--method", "smoothed", "--set", "train.max_epochs=1")
     run_with(plugin, ecoc_command, "train", "data", "-o", "run", *chosen, "--quiet")
-    assert "ndcg@10" in run_with(plugin, ecoc_command, "evaluate", "run", "--json", "--quiet")
+    judging = "import ecoc; print(ecoc.evaluate('run', metrics=['reciprocal_rank']))"
+    assert "reciprocal_rank" in run_with(plugin, sys.executable, "-c", judging)
