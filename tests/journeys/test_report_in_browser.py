@@ -26,6 +26,7 @@ from ecoc.reporting.write import report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "reporting"))
 from sample import sample_document
+from test_run_report import known_run
 
 WIDTHS = (1280, 390, 360)
 
@@ -45,6 +46,28 @@ OVERFLOWING_TEXT = """() => {
     const box = element.getBoundingClientRect();
     if (box.width && (element.scrollWidth > element.clientWidth + 1 || box.right > innerWidth + 1 || box.left < -1))
       cut.push(element.textContent);
+  }
+  return cut;
+}"""
+
+CUT_OFF = """() => {
+  const cut = [];
+  const isWithin = box => box.left >= -1 && box.right <= innerWidth + 1;
+  for (const element of document.querySelectorAll("body *")) {
+    const box = element.getBoundingClientRect();
+    if (!box.width || element.closest(".scroll table") || element.closest("svg *")) continue;
+    const name = `${element.tagName}.${element.className} ${element.textContent.slice(0, 40)}`;
+    if (!isWithin(box)) cut.push(`${name}: outside the page`);
+    const clips = getComputedStyle(element).overflowX !== "visible";
+    if (clips && !element.matches(".scroll, svg") && element.scrollWidth > element.clientWidth + 1)
+      cut.push(`${name}: clipped`);
+  }
+  for (const box of document.querySelectorAll(".scroll")) {  // the last column can be scrolled to
+    box.scrollLeft = box.scrollWidth;
+    const frame = box.getBoundingClientRect();
+    for (const cell of box.querySelectorAll("tr > :last-child"))
+      if (cell.getBoundingClientRect().right > frame.right + 1) cut.push(`${cell.textContent}: out of reach`);
+    box.scrollLeft = 0;
   }
   return cut;
 }"""
@@ -103,10 +126,13 @@ def hard_document() -> Document:
     return Document(title=word, summary=[word], facts={word: word}, sections=[section, section])
 
 
-@pytest.fixture(scope="module", params=["sample", "hard"])
+@pytest.fixture(scope="module", params=["sample", "hard", "run"])
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    save_document(folder, sample_document() if request.param == "sample" else hard_document())
+    if request.param == "run":
+        known_run(folder)
+    else:
+        save_document(folder, sample_document() if request.param == "sample" else hard_document())
     return Path(report([folder]).report)
 
 
@@ -135,6 +161,7 @@ def test_a_report_reads_well_at_any_width(browser: Browser, written: Path, width
         boxes = [box for svg in figures.nth(place).locator("svg").all() if (box := svg.bounding_box())]
         assert [box for box in boxes if box["width"] > 200 and box["height"] > 50], f"figure {place} cannot be seen"
         assert len(boxes) == 1, "one drawing of each, the one for this width"
+    assert page.evaluate(CUT_OFF) == []
     assert page.evaluate(OVERFLOWING_TEXT) == []
     assert page.evaluate(OVERLAPPING_TEXT) == []
     letters = page.evaluate(
@@ -147,8 +174,8 @@ def test_a_report_reads_well_at_any_width(browser: Browser, written: Path, width
 
 def test_names_of_rows_stay_in_sight_while_a_table_scrolls(browser: Browser, written: Path) -> None:
     page = opened(browser, written, 390).page
-    area = page.locator(".scroll").first
-    assert area.evaluate("e => e.scrollWidth > e.clientWidth")
+    areas = page.locator(".scroll").all()
+    area = next(area for area in areas if area.evaluate("e => e.scrollWidth > e.clientWidth + 200"))
     name = area.locator("tbody th[scope=row]").first
     before = name.bounding_box()
     area.evaluate("e => e.scrollLeft = 200")
@@ -210,3 +237,19 @@ def test_a_report_prints_on_a4_without_losing_anything(browser: Browser, written
     content = (tmp_path / "report.pdf").read_bytes()
     assert content.startswith(b"%PDF") and content.count(b"/Type /Page\n") + content.count(b"/Type /Page ") >= 3
     view.page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_tables_of_a_run_fit_on_a_desk_and_scroll_in_their_box_on_a_phone(
+    browser: Browser, tmp_path: Path, scheme: str
+) -> None:
+    path = Path(report([known_run(tmp_path / "ecoc")]).report)
+    wide, narrow = opened(browser, path, 1280, scheme).page, opened(browser, path, 390, scheme).page
+    hidden = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+    assert wide.locator(".scroll").count() >= 8
+    assert wide.evaluate(hidden) == 0, "no column has to be scrolled to at 1,280 pixels"
+    assert narrow.evaluate(hidden) > 0
+    assert narrow.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for page in (wide, narrow):
+        assert page.evaluate(CUT_OFF) == []
+        page.close()

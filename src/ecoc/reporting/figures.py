@@ -3,6 +3,7 @@
 matplotlib is imported inside the functions, because that takes a second.
 """
 
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,7 @@ def _saved(figure: Figure, drawn: Drawable, width: float, kind: Kind) -> tuple[b
 
 @contextmanager
 def _style() -> Iterator[None]:
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where the home is read-only, it speaks of its caches
     import matplotlib.style
 
     style = str(files("ecoc.reporting") / "figures.mplstyle")

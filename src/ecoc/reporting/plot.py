@@ -172,10 +172,9 @@ class Plot:
         return Patch(**self._bar_style(index)) if self.is_bars else Line2D([], [], **self._style(index))
 
     def _draw_bars(self, axes: Axes) -> None:
-        axes.spines["left"].set_visible(True)
-        axes.spines["left"].set_position(("axes", 0.0) if self.figure.y.log else ("data", 0.0))
         axes.spines["bottom"].set_visible(False)
         count, base = len(self.series), self.values[0] if self.figure.y.log else 0.0
+        axes.axvline(base, color=MUTED, linewidth=1, zorder=2.4)
         thick = (1 - _GAP / self._slot()) / count
         for order, (index, points) in enumerate(self.series.items()):
             at = [self.places.index(point.x) + (order - (count - 1) / 2) * thick for point in points]

@@ -72,7 +72,8 @@ def evaluation_text(evaluation: EvaluationResult) -> str:
     shown = ranking_tables(evaluation, has_intervals=False)
     lines += [tables.text(table) + "\n" for table in shown]
     main = {key: ends for key, ends in evaluation.intervals.items() if key in _MAIN or key not in NAMES}
-    intervals = (f"{key} {low:.4f} to {high:.4f}" for key, (low, high) in main.items())
+    ends = (main or evaluation.intervals).items()
+    intervals = (f"{key} {low:.4f} to {high:.4f}" for key, (low, high) in ends)
     lines.append(f"  95 % intervals over users for {name}: {', '.join(intervals)}")
     if evaluation.ranking_mode != "policy":
         lines.append(
@@ -94,7 +95,9 @@ def _notes(notes: Sequence[str]) -> list[str]:
 def ranking_text(comparison: Comparison) -> str:
     """Runs side by side."""
     title = f"  {comparison.split} split: {comparison.cases:,} cases of {comparison.users:,} users"
-    return f"{title}\n{tables.text(ranking_table(comparison.runs, name='ranking', title=''))}"
+    table = ranking_table(comparison.runs[:_MOST_ROWS], name="ranking", title="")
+    more = _left_out(len(comparison.runs), "policies")
+    return "\n".join([title, tables.text(table), *more])
 
 
 def comparison_text(comparison: Comparison) -> str:

@@ -29,7 +29,7 @@ def cell(table: Table, row: str, column: str) -> Any:
 
 def test_the_ranking_of_a_run_has_its_intervals_and_names_its_ranking_mode() -> None:
     section = ranking_section(evaluation())
-    assert section.title == "Ranking what users did next: ecoc"
+    assert section.title == "Ranking what users did next: ecoc, test split"
     everything, new = section.tables
     own = cell(everything, "ecoc (blend, w10)", "NDCG@10")
     assert (own.low, own.high) == (0.09, 0.11)

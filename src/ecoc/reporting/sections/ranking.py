@@ -35,7 +35,7 @@ def _metrics_table(
     policies: Sequence[tuple[str, Mapping[str, float]]], name: str, title: str, intervals: Intervals
 ) -> Table:
     first = policies[0][1]
-    shown = [metric for metric in first if metric in _SHOWN or metric not in NAMES]  # also metrics from elsewhere
+    shown = [metric for metric in first if metric in _SHOWN or metric not in NAMES] or list(first)
     rows: list[list[Cell]] = []
     for label, metrics in policies:
         ends = {} if rows else intervals
@@ -77,7 +77,7 @@ def ranking_section(evaluation: EvaluationResult) -> Section:
     """The section of an evaluated run."""
     return Section(
         id="ranking",
-        title=f"Ranking what users did next: {evaluation.name}",
+        title=f"Ranking what users did next: {evaluation.name}, {evaluation.split} split",
         text=[f"{cases_text(evaluation)} Brackets are 95 % intervals over users."],
         tables=ranking_tables(evaluation),
         caveats=[*evaluation.notes, CAVEAT],
