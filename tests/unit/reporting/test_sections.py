@@ -52,10 +52,10 @@ def test_a_metric_from_elsewhere_gets_a_column() -> None:
 def test_differences_between_runs_come_before_those_from_untrained_policies() -> None:
     compared, pairs = comparison_section(comparison("a", "b", "c")).tables
     assert [row[0] for row in compared.rows] == ["a", "b", "c", "popular", "recent", "markov"]
-    names = [str(row[0]) for row in pairs.rows]
-    assert len(names) == 36
-    assert names[:9] == ["a - b"] * 3 + ["a - c"] * 3 + ["b - c"] * 3
-    marked = {str(row[0]) for row in pairs.rows if isinstance(row[2], Number) and row[2].mark}
+    assert len(pairs.rows) == 36
+    assert pairs.groups[:9] == ["a - b"] * 3 + ["a - c"] * 3 + ["b - c"] * 3
+    rows = zip(pairs.groups, pairs.rows, strict=True)
+    marked = {name for name, row in rows if isinstance(row[1], Number) and row[1].mark}
     assert marked == {"a - popular", "b - popular", "c - popular"}
 
 
@@ -115,8 +115,9 @@ def test_a_simulation_shows_every_estimator() -> None:
     section = simulation_section(simulation())
     rollout, estimators = section.tables
     assert len(estimators.rows) == 4 * 2 * 3
-    assert cell(estimators, "poor", "reward per step") == "no logged decision agrees"
-    assert cell(estimators, "good", "reward per step") == Number(value=0.5, low=0.5, high=0.5)
+    values = dict(zip(estimators.groups, (row[2] for row in estimators.rows), strict=True))
+    assert values["poor"] == "no logged decision agrees"
+    assert values["good"] == Number(value=0.5, low=0.5, high=0.5)
     assert section.text[0].startswith("Result: good earns 2.20 times")
     assert rollout.rows[0][0] == "logged"
 

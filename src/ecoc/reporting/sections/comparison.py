@@ -16,15 +16,16 @@ def decisive(pairs: Sequence[PairedDifference]) -> list[PairedDifference]:
 
 
 def pairs_table(pairs: Sequence[PairedDifference]) -> Table:
-    """One row per pair and metric."""
+    """One row per metric, pair by pair."""
     rows: list[list[Cell]] = []
     for pair in pairs:
         mark = "*" if pair.is_significant else ""
         value = Number(value=pair.difference, low=pair.low, high=pair.high, mark=mark)
         p = (Number(value=pair.p), Number(value=pair.p_holm))
-        rows.append([f"{pair.a} - {pair.b}", pair.metric.upper(), value, *p])
-    heads = columns("difference", "metric", "value", "p", "p (Holm)")
-    return Table(id="pairs", title="Paired differences", columns=heads, rows=rows, note=_NOTE)
+        rows.append([pair.metric.upper(), value, *p])
+    heads = columns("metric", "difference", "p", "p (Holm)")
+    groups = [f"{pair.a} - {pair.b}" for pair in pairs]
+    return Table(id="pairs", title="Paired differences", columns=heads, rows=rows, groups=groups, note=_NOTE)
 
 
 def comparison_section(comparison: Comparison) -> Section:

@@ -94,11 +94,12 @@ def estimators_table(simulation: SimulationResult) -> Table:
         if one.value is not None:
             value = Number(value=one.value, low=one.low, high=one.high)
         size = None if one.ess is None else Number(value=one.ess)
-        rows.append([one.policy, one.of, one.estimator, value, size])
-    heads = columns("policy", "of", "estimator", ("reward per step", 3), ("effective sample size", 0))
+        rows.append([one.of, one.estimator, value, size])
+    heads = columns("of", "estimator", ("reward per step", 3), ("effective sample size", 0))
+    groups = [one.policy for one in simulation.estimators]
     mix = f"{simulation.settings.mix:.0%}"
     note = f"Weights are estimated propensities: of one decision, or of sessions with {mix} of the policy's decisions."
-    return Table(id="estimators", title="Importance weighting", columns=heads, rows=rows, note=note)
+    return Table(id="estimators", title="Importance weighting", columns=heads, rows=rows, groups=groups, note=note)
 
 
 def reward_finding(simulations: Sequence[SimulationResult], title: str) -> str:
