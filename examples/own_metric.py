@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ecoc
-from ecoc.evaluation.metrics import METRICS
+from ecoc.metrics import METRICS
 
 
 class InFirst:
