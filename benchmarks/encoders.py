@@ -46,14 +46,14 @@ def trained(data: Any, folder: Path, encoder: str, seed: int, seconds: float) ->
     ecoc.train(data, path, config={**values, "train": train})
     spent = time.process_time() - started
     found = ecoc.evaluate(path, data, untrained=False)
-    result = ecoc.load(path).run.result()
+    result = ecoc.load(path).run.result
     facts = {
         "metrics": found.metrics,
         "intervals": found.intervals,
         "coverage@10": found.coverage,
-        "targets": result["transitions"],
+        "targets": result.transitions,
         "microseconds": 1e6 * pace / targets,
-        "parameters": result["parameters"],
+        "parameters": result.parameters,
         "seconds": spent,
     }
     kept.write_text(json.dumps(facts))

@@ -24,13 +24,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 from ecoc.batch import Batch, Dims, History, TrainSequences
-from ecoc.encoders import ENCODERS, Encoder
+from ecoc.encoders import ENCODERS
 from ecoc.methods.build import build_method
 from ecoc.runs.config import RunConfig
-from ecoc.training.optimiser import Optimiser
+from ecoc.training.step import TrainStep
 
 LENGTH, DIM, N1 = 50, 64, 500
 _STRETCHES = 6
+_PLANNED = 100_000  # steps that the learning rate is planned for
 
 
 class Ours:
@@ -46,27 +47,8 @@ class Ours:
         self.method.fit_statistics(
             TrainSequences(logged, np.arange(0, len(logged) + 1, 50), np.ones(len(logged), np.float32))
         )
-        self.method.train()
-        for module in self.method.modules():
-            if isinstance(module, Encoder):
-                module.sparse = sparse
-        tables = self.method.sparse_parameters() if sparse else set()
-        self.optimiser = Optimiser(
-            self.method,
-            betas=(0.9, 0.98),
-            decay=0.0,
-            sparse=tables,
-            clip_group=self.method.clip_group,
-            decays=self.method.decays,
-            before=self._freshen,
-        )
-        for lagged in self.method.lagged.values():
-            lagged.follow_rows(table for name, table in self.method.named_parameters() if name in tables)
+        self.train_step = TrainStep(self.method, config.train, steps=_PLANNED, sparse=sparse)
         self.steps = 0
-
-    def _freshen(self, table: nn.Parameter, rows: Tensor) -> None:
-        for lagged in self.method.lagged.values():
-            lagged.sync_rows(rows, table)
 
     def __call__(self) -> int:
         """One step; returns the transitions learnt from."""
@@ -75,13 +57,8 @@ class Ours:
         done = torch.zeros(self.windows, LENGTH)
         history = History(events[:, :-1], feedback, torch.arange(self.windows) + 1)
         batch = Batch(history, events[:, 1:], torch.rand(self.windows, LENGTH), done)
-        self.method.loss(batch).total.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step(1e-3, 5.0)
-        self.optimiser.zero()
-        for lagged in self.method.lagged.values():
-            lagged.update(self.steps)
         self.steps += 1
-        return self.windows * LENGTH
+        return self.train_step(batch, self.steps - 1).transitions
 
 
 class Authors:

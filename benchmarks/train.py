@@ -29,13 +29,13 @@ import torch
 import ecoc
 from ecoc.data.loader import Windows, dims_of, open_train_sequences
 from ecoc.data.sequences import Dataset
-from ecoc.encoders import Encoder
 from ecoc.methods.build import build_method
 from ecoc.runs.config import RunConfig
-from ecoc.training.optimiser import Optimiser
+from ecoc.training.step import TrainStep
 
 _CALIBRATION = 60  # steps timed to plan a budget
 _REPEATS = 3
+_PLANNED = 100_000  # steps that the learning rate is planned for
 
 
 def step_seconds(data: Dataset, values: Mapping[str, Any], steps: int, sparse: bool = False) -> tuple[float, float]:
@@ -44,10 +44,6 @@ def step_seconds(data: Dataset, values: Mapping[str, Any], steps: int, sparse: b
     torch.manual_seed(0)
     method = build_method(config, dims_of(data))
     method.fit_statistics(open_train_sequences(data))
-    method.train()
-    for module in method.modules():
-        if isinstance(module, Encoder):
-            module.sparse = sparse
     windows = Windows(
         data,
         config.encoder.length,
@@ -58,20 +54,13 @@ def step_seconds(data: Dataset, values: Mapping[str, Any], steps: int, sparse: b
         seed=0,
         returns=method.needs_returns,
     )
-    tables = method.sparse_parameters() if sparse else set()
-    optimiser = Optimiser(method, betas=(0.9, 0.98), decay=0.0, sparse=tables, clip_group=method.clip_group)
+    train_step = TrainStep(method, config.train, steps=_PLANNED, sparse=sparse)
     best, counted, number = np.inf, 0, 0
     for stretch in range(_REPEATS + 1):
         started, targets = time.process_time(), 0
         for _ in range(steps if stretch else 3):
-            batch = windows[number]
+            targets += train_step(windows[number], number).transitions
             number += 1
-            targets += batch.transitions
-            method.loss(batch).total.backward()  # type: ignore[no-untyped-call]
-            optimiser.step(1e-3, 5.0)
-            optimiser.zero()
-            for lagged in method.lagged.values():
-                lagged.update(number)
         spent = (time.process_time() - started) / steps
         if stretch and spent < best:
             best, counted = spent, targets
@@ -92,7 +81,7 @@ def budgeted(data: Dataset, seconds: float, values: Mapping[str, Any], seed: int
         return {
             "seconds": spent,
             "steps": steps,
-            "targets": run.result()["transitions"],
+            "targets": run.result.transitions,
             "hr@10": found.metrics["hr@10"],
             "ndcg@10": found.metrics["ndcg@10"],
         }
@@ -169,7 +158,7 @@ import json, resource, sys
 import ecoc
 run = ecoc.train(sys.argv[1], sys.argv[2], config={"train": {"max_steps": int(sys.argv[3]), "batch": 256, "threads": 1,
     "validation_cases": 1000, "log_every": 1000}})
-print(json.dumps(run.result()))
+print(json.dumps(run.result.values()))
 """
 
 

@@ -57,7 +57,7 @@ def measured(data: Dataset, path: Path, values: dict[str, Any], options: argpars
         "tempting": earned.tempting,
         "ndcg@10": ranked.metrics["ndcg@10"],
         "list_coverage": ranked.coverage,
-        "seconds": run.result()["seconds"],
+        "seconds": run.result.seconds,
         "curve": [],
     }
     for w in WEIGHTS if path.name.endswith("-ecoc") else ():

@@ -8,6 +8,10 @@ Data
 Training
     train           train a policy on a prepared dataset
     Run             a run folder: settings, metrics, weights, results
+    TrainResult     what training resulted in
+    Callback        base of callbacks for steps, validations and the end of training
+    StepResult      what one training step measured
+    ValidationResult  what one validation during training measured
 
 Recommending
     load            open the model of a finished run
@@ -36,6 +40,7 @@ Own encoders, methods, sources and metrics: see `ecoc.encoders`, `ecoc.methods`,
 `ecoc.testing`. Importing `ecoc` is light: each name is loaded when it is first used.
 """
 
+import logging
 import sys
 from importlib import import_module
 from importlib.metadata import version as _version
@@ -53,8 +58,10 @@ if TYPE_CHECKING:
     from ecoc.model import Model, Recommendations, load
     from ecoc.ope.choose_weight import choose_weight
     from ecoc.ope.simulate import simulate
+    from ecoc.progress import Callback, StepResult, ValidationResult
     from ecoc.reporting.write import report
     from ecoc.runs.folder import Run
+    from ecoc.runs.result import TrainResult
     from ecoc.training.train import train
 
 if sys.platform != "linux":  # locks, signals and memory limits are those of Linux; the command needs no traceback
@@ -62,6 +69,7 @@ if sys.platform != "linux":  # locks, signals and memory limits are those of Lin
     raise SystemExit(_refusal) if Path("".join(sys.argv[:1])).stem == "ecoc" else ImportError(_refusal)
 
 __version__ = _version("ecoc")
+logging.getLogger("ecoc").addHandler(logging.NullHandler())
 
 _HOMES = {
     "prepare": "ecoc.data.prepare",
@@ -69,6 +77,10 @@ _HOMES = {
     "Dataset": "ecoc.data.sequences",
     "train": "ecoc.training.train",
     "Run": "ecoc.runs.folder",
+    "TrainResult": "ecoc.runs.result",
+    "Callback": "ecoc.progress",
+    "StepResult": "ecoc.progress",
+    "ValidationResult": "ecoc.progress",
     "load": "ecoc.model",
     "Model": "ecoc.model",
     "Recommendations": "ecoc.model",
@@ -90,6 +102,7 @@ _RENAMED = {"choose_w": "choose_weight"}  # old name -> new name; each warns for
 
 __all__ = [
     "ArtifactError",
+    "Callback",
     "Dataset",
     "EcocError",
     "InputError",
@@ -97,7 +110,10 @@ __all__ = [
     "Recommendations",
     "ResourceError",
     "Run",
+    "StepResult",
+    "TrainResult",
     "TrainingError",
+    "ValidationResult",
     "choose_weight",
     "compare",
     "evaluate",

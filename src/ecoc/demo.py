@@ -134,7 +134,7 @@ def _trained(
     common = {"max_epochs": _EPOCHS, "patience": 0, "seed": seed, "threads": threads}
     for method, extra in (("supervised", {"ema": _TAU}), ("ecoc", {})):
         run = _fresh(folder / method)
-        train(data, run, method=method, settings={"train": {**common, **extra}}, progress=progress)
+        train(data, run, method=method, config={"train": {**common, **extra}}, progress=progress)
         (run / _MARK).touch()
     return {method: load(folder / method) for method in ("supervised", "ecoc")}
 

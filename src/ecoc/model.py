@@ -24,7 +24,7 @@ from ecoc.arguments import (
     as_text,
     refusal,
 )
-from ecoc.batch import PAD, Dims, History
+from ecoc.batch import PAD, History
 from ecoc.data.schema import ITEMS
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.data.vocab import ItemVocab
@@ -313,28 +313,26 @@ class _Nearness:
 def load(path: StrPath) -> Model:
     """Open the model of a finished run."""
     run = Run(as_path(path, "path"))
-    config, result = run.config(), run.result()
-    try:
-        dims = Dims(**{key: int(result["dims"][key]) for key in ("items", "users", "feedback")})
-        feedback = [str(name) for name in result["feedback"]]
-        unit = float(result.get("reward_unit", 1.0))
-    except (KeyError, TypeError, ValueError):
-        raise ArtifactError(f"{run.path}: result.json does not say what it was trained on; train again") from None
-    if not (run.path / ITEMS).is_file() or file_sha256(run.path / ITEMS) != result.get("items_sha256"):
+    config, result = run.config(), run.result
+    if not (run.path / ITEMS).is_file() or file_sha256(run.path / ITEMS) != result.items_sha256:
         raise ArtifactError(f"{run.path / ITEMS}: not the items it was trained on; train again")
     vocab = ItemVocab.open(run.path / ITEMS)
-    if len(vocab) != dims.items:
-        raise ArtifactError(f"{run.path / ITEMS}: {len(vocab)} items, the run was trained on {dims.items}; train again")
+    if len(vocab) != result.dims.items:
+        raise ArtifactError(
+            f"{run.path / ITEMS}: {len(vocab)} items, the run was trained on {result.dims.items}; train again"
+        )
     with torch.random.fork_rng(devices=[]):
-        policy = build_method(config, dims).policy
+        policy = build_method(config, result.dims).policy
     best = load_checkpoint(run.checkpoints, BEST)
-    if best.sha256 != result.get("weights_sha256"):
+    if best.sha256 != result.weights_sha256:
         raise ArtifactError(f"{run.checkpoints / BEST}: other weights than the run ended with; train again")
     load_weights(policy, best.tensors, where=str(run.checkpoints / BEST))
     chosen = run.chosen_ranking()
     if chosen is not None and policy.has_critic:
         policy = policy.ranked_by("blend", w=chosen[1])
-    return Model(policy, vocab, name=run.name, feedback=feedback, config=config, run=run, reward_unit=unit)
+    return Model(
+        policy, vocab, name=run.name, feedback=result.feedback, config=config, run=run, reward_unit=result.reward_unit
+    )
 
 
 def _history(rows: list[_Query], length: int) -> History:

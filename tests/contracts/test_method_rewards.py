@@ -115,7 +115,7 @@ def test_a_log_without_any_reward_is_left_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", ["mean", 2.5])
 def test_a_run_says_what_a_reward_of_one_is_worth(data: Dataset, tmp_path: Path, scale: str | float) -> None:
     run = train(data, tmp_path / "run", "sqn", train={"reward_scale": scale, "max_steps": 2})
-    assert run.result()["reward_unit"] == pytest.approx(slow_size(data, scale))
+    assert run.result.reward_unit == pytest.approx(slow_size(data, scale))
 
 
 def test_shuffled_rewards_change_places_among_training_events_only(data: Dataset) -> None:
@@ -220,7 +220,7 @@ def test_every_target_knows_how_many_events_came_before_it(data: Dataset, mode: 
 def test_prefix_windows_are_refused_by_methods_that_need_what_follows(data: Dataset, tmp_path: Path, name: str) -> None:
     plan = {"windows": "prefix", "max_steps": 2}
     if not METHODS[name].needs_next:
-        assert train(data, tmp_path / "run", name, train=plan).result()["steps"] == 2
+        assert train(data, tmp_path / "run", name, train=plan).result.steps == 2
         return
     with pytest.raises(InputError, match=r"train\.windows = prefix: .*needs what follows"):
         train(data, tmp_path / "run", name, train=plan)

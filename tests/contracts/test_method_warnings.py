@@ -1,5 +1,6 @@
 """What a run warns of by its diagnostics: in words, once, in log.txt."""
 
+import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def test_a_run_that_goes_wrong_warns_once(data: Dataset, tmp_path: Path, name: s
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_warning_of_every_line_is_given_once_and_to_the_caller_too(
-    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     seen: list[dict[str, float]] = []
 
@@ -104,13 +105,14 @@ def test_a_warning_of_every_line_is_given_once_and_to_the_caller_too(
         return {"always": "all is lost"} | ({"later": "even more"} if len(seen) > 2 else {})
 
     monkeypatch.setattr(METHODS[name], "warnings", warn)
-    told: list[str] = []
     settings = {"encoder": {"dim": 8, "length": 6}, "train": {"max_steps": 6, "log_every": 1}}
-    run = ecoc.train(data, tmp_path / "run", method=name, settings=settings, say=told.append)
+    run = ecoc.train(data, tmp_path / "run", method=name, config=settings)
     assert len(seen) == 6
-    expected = ["warning: step 1: all is lost", "warning: step 3: even more"]
-    assert warnings(run.path) == expected
-    assert [line for line in told if line.startswith("warning")] == expected
+    expected = ["step 1: all is lost", "step 3: even more"]
+    assert warnings(run.path) == [f"warning: {text}" for text in expected]
+    assert [(name, text) for name, level, text in caplog.record_tuples if level == logging.WARNING] == [
+        ("ecoc.training", text) for text in expected
+    ]
 
 
 def test_a_resumed_run_does_not_warn_again(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,5 +130,5 @@ def test_a_resumed_run_does_not_warn_again(data: Dataset, tmp_path: Path, monkey
         train(data, tmp_path / "run", "ecoc", train=plan)
     is_to_stop = False
     ecoc.train(data, tmp_path / "run", resume=True)
-    assert Run(tmp_path / "run").result()["steps"] == 6
+    assert Run(tmp_path / "run").result.steps == 6
     assert warnings(tmp_path / "run") == ["warning: step 1: all is lost"]

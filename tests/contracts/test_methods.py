@@ -111,19 +111,24 @@ def run(request: pytest.FixtureRequest, fifty: Trained) -> Run:
     return fifty(method, "sasrec" if method == "neural_lcb" else encoder)
 
 
+def validated(run: Run) -> dict[str, float]:
+    assert run.result.validation is not None
+    return run.result.validation
+
+
 def judged(run: Run, data: Dataset) -> dict[str, float]:
     result = ecoc.evaluate(run.path, data, untrained=False)
-    return {"validation": run.result()["validation"]["ndcg@10"], "test": result.metrics["ndcg@10"]}
+    return {"validation": validated(run)["ndcg@10"], "test": result.metrics["ndcg@10"]}
 
 
 @pytest.mark.parametrize(("method", "encoder"), PAIRS)
 def test_fifty_steps_end_without_error(fifty: Trained, method: str, encoder: str) -> None:
     run = fifty(method, encoder)
-    result = run.result()
-    assert result["steps"] == 50
-    assert (result["method"], result["encoder"]) == (method, encoder if METHODS[method].has_encoder else None)
-    assert result["transitions"] > 0
-    assert all(math.isfinite(value) for value in result["validation"].values())
+    result = run.result
+    assert result.steps == 50
+    assert (result.method, result.encoder) == (method, encoder if METHODS[method].has_encoder else None)
+    assert result.transitions > 0
+    assert all(math.isfinite(value) for value in validated(run).values())
     assert len(list(steps_of(run))) == 2
 
 
@@ -142,15 +147,15 @@ def test_it_learns_more_than_popularity(
 @pytest.mark.parametrize("name", UNTRAINED)
 def test_methods_without_training_need_no_encoder(folder: Path, data: Dataset, name: str) -> None:
     runs = [train(data, folder / f"{name}-{encoder}", name, encoder) for encoder in ("sasrec", "gru4rec")]
-    results = [run.result() for run in runs]
-    assert [result["steps"] for result in results] == [0, 0]
-    assert [result["encoder"] for result in results] == [None, None]
-    assert results[0]["weights_sha256"] == results[1]["weights_sha256"]
+    results = [run.result for run in runs]
+    assert [result.steps for result in results] == [0, 0]
+    assert [result.encoder for result in results] == [None, None]
+    assert results[0].weights_sha256 == results[1].weights_sha256
     assert len(load(runs[0].path).recommend([["i1"]]).items[0]) == 10
 
 
 def test_metrics_hold_every_part_and_diagnostic_as_finite_numbers(run: Run) -> None:
-    method = str(run.result()["method"])
+    method = run.result.method
     for line in steps_of(run):
         parts = {name.removeprefix("loss/") for name in line if name.startswith("loss/")}
         assert parts >= PARTS[method]
@@ -262,8 +267,8 @@ def test_the_config_of_a_run_gives_the_same_bits_again(
     first = fifty(method, "sasrec")
     torch.manual_seed(time.time_ns() % 2**32)
     again = ecoc.train(data, tmp_path / "again", config=first.path / "config.toml")
-    assert again.result()["weights_sha256"] == first.result()["weights_sha256"]
-    assert again.result()["validation"] == first.result()["validation"]
+    assert again.result.weights_sha256 == first.result.weights_sha256
+    assert again.result.validation == first.result.validation
     assert without_times(lines(again)) == without_times(lines(first))
     assert (again.path / "config.toml").read_text() == (first.path / "config.toml").read_text()
 
@@ -276,7 +281,7 @@ def test_seed_and_step_decide_what_a_step_draws() -> None:
 def test_another_seed_gives_other_bits(fifty: Trained, method: str, data: Dataset, tmp_path: Path) -> None:
     other = train(data, tmp_path / "other", method, train={"seed": 1})
     first = fifty(method, "sasrec")
-    assert other.result()["weights_sha256"] != first.result()["weights_sha256"]
+    assert other.result.weights_sha256 != first.result.weights_sha256
     assert without_times(lines(other)) != without_times(lines(first))
 
 

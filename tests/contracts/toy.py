@@ -79,7 +79,7 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 def train(data: Dataset, out: Path, method: str, encoder: str = "sasrec", /, **sections: Any) -> Run:
     own = {"encoder": ENCODER_SETTINGS.get(encoder, {})}
-    return ecoc.train(data, out, method=method, encoder=encoder, settings=merged(SETTINGS, own, sections))
+    return ecoc.train(data, out, method=method, encoder=encoder, config=merged(SETTINGS, own, sections))
 
 
 def lines(run: Run) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ def trained(data: Path, out: Path, method: str, encoder: str, settings: dict[str
         "method": settings,
         "train": TRAIN | train,
     }
-    ecoc.train(data, out, method=method, encoder=encoder, settings=sections)
+    ecoc.train(data, out, method=method, encoder=encoder, config=sections)
     found = load_latest(out / "checkpoints")
     assert found is not None
     return found

@@ -1,8 +1,8 @@
 """The first steps of every method, as they were when last looked at: any change of a loss, however small, shows.
 
 golden_traces.json holds the loss of each step and its parts. Everything a trace depends on is written out here, so
-other defaults change nothing. Steps are taken as the loop takes them: the real optimiser, lagged copies, a change of
-phase after step 10; in float64, so that another processor's rounding does not show.
+other defaults change nothing. `TrainStep` takes the steps, as in the loop, with a change of phase after step 10; in
+float64, so that another processor's rounding does not show.
 
 A trace that differs on purpose is recorded anew, and the difference is to be read before it is committed:
 
@@ -12,8 +12,7 @@ A trace that differs on purpose is recorded anew, and the difference is to be re
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,16 +22,16 @@ from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders import ENCODERS
 from ecoc.methods import METHODS, Method
 from ecoc.methods.build import build_method
-from ecoc.runs.config import RunConfig
-from ecoc.training.loop import Loop, State
-from ecoc.training.optimiser import Optimiser
+from ecoc.runs.config import RunConfig, TrainConfig
+from ecoc.training.step import TrainStep
 
 GOLDEN = Path(__file__).with_name("golden_traces.json")
 IS_UPDATE = bool(os.environ.get("ECOC_UPDATE_GOLDEN"))
 NEAR = 1e-5
 STEPS, SWITCH = 20, 10
 ROWS, LENGTH, ITEMS, KINDS = 6, 8, 15, 2
-LR, CLIP, BETAS = 0.01, 5.0, (0.9, 0.98)
+TRAIN: dict[str, Any] = {"lr": 0.01, "schedule": "constant", "warmup": 0, "clip": 5.0, "ema": 0.0}
+TRAIN |= {"beta1": 0.9, "beta2": 0.98, "weight_decay": 0.0}
 ENCODER: dict[str, Any] = {
     "name": "sasrec",
     "dim": 8,
@@ -172,23 +171,13 @@ def make(case: str) -> Method:
 def trace(case: str) -> Trace:
     """Loss and parts of each step."""
     method = make(case)
-    optimiser = Optimiser(
-        method, betas=BETAS, decay=0.0, sparse=set(), decays=method.decays, clip_group=method.clip_group
-    )
-    found = []
+    train_step = TrainStep(method, TrainConfig.build(TRAIN), steps=STEPS, sparse=False)
+    steps = []
     for step in range(STEPS):
-        loop = SimpleNamespace(method=method, optimiser=optimiser, steps=STEPS, state=State(step=step))
-        phase = Loop._enter_phase(cast(Loop, loop))
         torch.manual_seed(1000 + step)
-        loss = method.loss(batch_of(step))
-        loss.total.backward()  # type: ignore[no-untyped-call]
-        optimiser.step(LR * phase.lr, CLIP)
-        optimiser.zero()
-        for lagged in method.lagged.values():
-            lagged.update(step)
-        parts = {name: float(part.detach()) for name, part in loss.parts.items()}
-        found.append({"total": float(loss.total.detach()), **parts})
-    return found
+        result = train_step(batch_of(step), step)
+        steps.append({"total": result.loss, **result.parts})
+    return steps
 
 
 def recorded() -> dict[str, Trace]:

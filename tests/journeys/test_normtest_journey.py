@@ -26,8 +26,8 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("normtest")
     data = ecoc.prepare("world:small", folder / "market", threads=1)
     settings = {"train": {"max_steps": 5, "threads": 1, "validation_cases": 50}}
-    ecoc.train(data, folder / "sasrec", settings=settings)
-    ecoc.train(data, folder / "gru4rec", encoder="gru4rec", settings=settings)
+    ecoc.train(data, folder / "sasrec", config=settings)
+    ecoc.train(data, folder / "gru4rec", encoder="gru4rec", config=settings)
     ecoc.train(data, folder / "popular", method="popular")
     return folder
 

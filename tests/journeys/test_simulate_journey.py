@@ -37,7 +37,7 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"encoder": {"dim": 8, "length": 8}, "train": train}
     data = ecoc.prepare("world:small", folder / "market", threads=1, events=600, validation=0.2)
     for method in ("supervised", "ecoc"):
-        ecoc.train(data, folder / method, method=method, settings=settings)
+        ecoc.train(data, folder / method, method=method, config=settings)
     other = ecoc.prepare("world:small", folder / "elsewhere", threads=1, events=400, seed=1)
     ecoc.train(other, folder / "foreign", method="popular")
     (folder / "events.csv").write_text("user,item,time,event\n" + "".join(PLAIN))
@@ -52,7 +52,7 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Path:
         reward={"skip": 0, "buy": 1},
         validation=0.2,
     )
-    ecoc.train(plain, folder / "learnt", method="ecoc", settings=settings)
+    ecoc.train(plain, folder / "learnt", method="ecoc", config=settings)
     return folder
 
 

@@ -195,13 +195,13 @@ def test_presets_train(journey: Path) -> None:
                 preset=name,
                 method=method,
                 encoder=encoder,
-                settings={"train": {"max_steps": 2, "threads": 1}},
+                config={"train": {"max_steps": 2, "threads": 1}},
             )
-            assert run.result()["steps"] == 2
+            assert run.result.steps == 2
 
 
 def test_tensorboard_files_are_written_if_asked(journey: Path) -> None:
     run = ecoc.train(
-        journey / "market", journey / "boarded", settings={"train": {"max_steps": 2, "tensorboard": True, "threads": 1}}
+        journey / "market", journey / "boarded", config={"train": {"max_steps": 2, "tensorboard": True, "threads": 1}}
     )
     assert list((run.path / "tensorboard").glob("events.out.tfevents.*"))

@@ -125,7 +125,7 @@ BROKEN: dict[str, tuple[Break, tuple[str, ...]]] = {
     "result is a list": (lambda run: (run / "result.json").write_text("[]"), tuple(COMMANDS)),
     "result has nothing": (lambda run: (run / "result.json").write_text("{}"), tuple(COMMANDS)),
     "result too deep": (lambda run: (run / "result.json").write_text("[" * 100_000), tuple(COMMANDS)),
-    "result gone": (lambda run: (run / "result.json").unlink(), tuple(COMMANDS)),
+    "result gone": (lambda run: (run / "result.json").unlink(), MODEL),  # unfinished then, which info describes
     "result of text": (
         lambda run: edit(run / "result.json", lambda it: it.update(dict.fromkeys(it, "text"))),
         tuple(COMMANDS),

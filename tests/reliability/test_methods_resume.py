@@ -35,12 +35,13 @@ SWITCHES = {"sa2c": 24, "sdac_dc": 12, "sdac_dc, few rows": 12}  # the first ste
 AT_STEP = """
 import os, signal
 from ecoc.training.loop import Loop
-step = Loop._step
-def stop_at(self, batch):
-    step(self, batch)
+train = Loop._train
+def stop_at(self):
+    result = train(self)
     if self.state.step == {step}:
         os.kill(os.getpid(), signal.{sent})
-Loop._step = stop_at
+    return result
+Loop._train = stop_at
 """
 FORGETFUL = {
     "lagged copies": (
@@ -56,8 +57,8 @@ FORGETFUL = {
         "sdac_dc",
         """
 from ecoc.methods import Phase
-from ecoc.training.loop import Loop
-Loop._enter_phase = lambda self: Phase(0.0)
+from ecoc.training.step import TrainStep
+TrainStep._enter_phase = lambda self, step: Phase(0.0)
 """,
     ),
     "moments of a phase": (
@@ -65,9 +66,9 @@ Loop._enter_phase = lambda self: Phase(0.0)
         """
 from ecoc.training.loop import Loop
 resume = Loop.resume
-def resume_afresh(self, found):
-    resume(self, found)
-    self.optimiser.reset()
+def resume_afresh(self, checkpoint):
+    resume(self, checkpoint)
+    self.train_step.optimiser.reset()
 Loop.resume = resume_afresh
 """,
     ),

@@ -160,7 +160,7 @@ def test_a_signal_in_a_long_validation_does_not_wait_for_its_end(
 def test_a_second_signal_ends_it_at_once(forks: Forks, large: Path, tmp_path: Path, sent: signal.Signals) -> None:
     """In a step of many seconds, which the first signal lets finish."""
     job = forks.start(*words(large, tmp_path / "run", LARGE_STEP))
-    while "judged on" not in (job.output / "stderr").read_text():
+    while "validates on" not in (job.output / "stderr").read_text():
         time.sleep(0.01)
     time.sleep(0.5)
     job.send(sent)

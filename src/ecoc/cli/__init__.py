@@ -27,9 +27,9 @@ def main() -> None:
     except EcocError as error:
         _fail(error, str(error), error.exit_code)
     except KeyboardInterrupt as error:
-        _fail(error, "interrupted", 130)
+        _fail(error, str(error) or "interrupted", 130)
     except Terminated as error:
-        _fail(error, "terminated", 143)
+        _fail(error, str(error) or "terminated", 143)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
         sys.exit(0)

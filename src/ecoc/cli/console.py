@@ -1,5 +1,6 @@
 """The terminal: progress on standard error, results on standard output, signals as exit codes."""
 
+import logging
 import signal
 import sys
 import time
@@ -23,13 +24,39 @@ def listen_for_sigterm() -> None:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[ProgressCallback]:
-    """A bar with share and time left on a terminal, a line a stage elsewhere, nothing if quiet."""
+    """A bar with share and time left on a terminal, a line per stage elsewhere, nothing if quiet.
+
+    Messages of the logger `ecoc` are printed too, as plain lines on standard error, unless quiet.
+    """
     if quiet:
         yield no_progress
-    elif sys.stderr.isatty():
-        yield from _bar()
-    else:
-        yield _Lines()
+        return
+    with _printed_log():
+        if sys.stderr.isatty():
+            yield from _bar()
+        else:
+            yield _Lines()
+
+
+@contextmanager
+def _printed_log() -> Iterator[None]:
+    logger, handler = logging.getLogger("ecoc"), _StderrHandler(logging.INFO)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _StderrHandler(logging.Handler):
+    """Prints messages to what is standard error at that moment, which a progress bar may have replaced."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warning = "warning: " if record.levelno >= logging.WARNING else ""
+        print(warning + record.getMessage(), file=sys.stderr, flush=True)
 
 
 def _bar() -> Iterator[ProgressCallback]:

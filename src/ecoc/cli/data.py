@@ -119,6 +119,13 @@ def info(
 
 
 def _run_info(path: Path, verify: bool, json_: bool) -> None:
+    from ecoc.runs.folder import Run
+    from ecoc.runs.status import run_status
+
+    status = run_status(Run(path))
+    if not status.is_finished:
+        answer({"kind": "run", **status.model_dump(mode="json")}, str(status), json_)
+        return
     from ecoc.reporting.text import run_json, run_text
 
     facts = run_json(path, verify=verify)

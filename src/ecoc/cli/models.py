@@ -23,7 +23,7 @@ from ecoc.cli.app import (
     app,
     use_threads,
 )
-from ecoc.cli.console import note, progress
+from ecoc.cli.console import progress
 
 
 @app.command()
@@ -51,7 +51,8 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="One setting: train.max_epochs=5, encoder.dim=32, method.n2=1000.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in the folder.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a step went.")] = False,
     seed: Seed = None,
     threads: Threads = None,
@@ -60,8 +61,9 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
     debug: Debug = False,
 ) -> None:
     """Learn a policy from a prepared dataset; the best weights by validation are kept in the run folder."""
-    from ecoc.config import parse_overrides
+    from ecoc.config import load_toml, parse_overrides
     from ecoc.reporting.text import train_text
+    from ecoc.runs.config import merged
     from ecoc.training.train import train as work
 
     settings = parse_overrides(set_ or [])
@@ -75,14 +77,13 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter a flag
             method=method,
             encoder=encoder,
             preset=preset,
-            config=config,
-            settings=settings,
+            config=merged(load_toml(config) if config is not None else {}, settings),
             resume=resume,
+            overwrite=overwrite,
             progress=watch,
-            say=note(quiet),
         )
-    facts = run.result()
-    answer(facts, train_text(facts, profile=profile), json_)
+    result = run.result.values()
+    answer(result, train_text(result, profile=profile), json_)
 
 
 @app.command()

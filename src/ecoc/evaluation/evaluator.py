@@ -134,7 +134,7 @@ class RankingEvaluator:
         }
         state = {
             "data": self.data.checksum,
-            "weights": model.run.result()["weights_sha256"],
+            "weights": model.run.result.weights_sha256,
             "metrics": result.means(),
             "lists": result.lists.model_dump(),
             "seconds": result.seconds,
@@ -149,7 +149,7 @@ class RankingEvaluator:
         try:
             checkpoint = load_checkpoint(folder, name)
             state, ranks = checkpoint.state, checkpoint.tensors["rank"].numpy()
-            same = state["weights"] == model.run.result()["weights_sha256"] and state["data"] == self.data.checksum
+            same = state["weights"] == model.run.result.weights_sha256 and state["data"] == self.data.checksum
             same = same and len(ranks) == len(self.cases)
             if not same or not np.array_equal(checkpoint.tensors["event"].numpy(), self.cases.event):
                 return None

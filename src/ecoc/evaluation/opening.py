@@ -25,7 +25,8 @@ def open_models(
 def data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset:
     """The given dataset, or the one the run was trained on if it is still in its place."""
     if data is None:
-        data = str(model.run.result().get("data", {}).get("path", ""))
+        trained_on = model.run.result.data
+        data = trained_on.path if trained_on is not None else ""
         if not Path(data).is_dir():
             raise InputError(f"{model.name}: its dataset is no longer at '{data}'; say where it is with --data")
     dataset = data if isinstance(data, Dataset) else open_data(data)
@@ -35,5 +36,6 @@ def data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset
 
 def check_same_data(model: Model, data: Dataset) -> None:
     """Refuse a dataset that a run was not trained on."""
-    if model.run.result().get("data", {}).get("checksum") != data.checksum:
+    trained_on = model.run.result.data
+    if trained_on is None or trained_on.checksum != data.checksum:
         raise InputError(f"{model.name}: was trained on other data than {data.path}; judge it on its own dataset")

@@ -8,24 +8,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from ecoc.batch import Batch, Dims, History, TrainSequences
 from ecoc.data.loader import dims_of, open_cases, open_train_sequences
 from ecoc.data.rewards import open_reward_scaler
 from ecoc.data.sequences import Dataset
-from ecoc.encoders import Encoder
 from ecoc.evaluation.ranks import rank_cases
-from ecoc.methods import Method
+from ecoc.methods import Method, Phase
 from ecoc.methods.build import build_method
-from ecoc.methods.targets import Targets
 from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.config import RunConfig
-from ecoc.training.optimiser import Optimiser
+from ecoc.training.step import TrainStep
 from ecoc.training.train import is_sparse, open_windows
 
 _CASES = 256  # ranked to know what judging costs
 _STRETCHES = 3
+_PLANNED = 1_000_000  # steps, so that the steps timed in a phase do not reach the next one
 _FEEDBACK, _LOGGED, _SESSION = 4, 200_000, 50  # of a made-up log
 
 
@@ -58,46 +56,22 @@ class StepCost:
 
 
 class Steps:
-    """Training steps as the loop takes them: loss, backward, Adam, lagged copies."""
+    """Training steps on numbered batches, in any phase of the method."""
 
     def __init__(self, method: Method, config: RunConfig, batch: Callable[[int], Batch], *, sparse: bool) -> None:
-        self.method, self.train, self.batch, self.number = method.train(), config.train, batch, 0
-        self.lagged: dict[str, Targets[Any]] = dict(method.lagged)
-        if config.train.ema:
-            self.lagged["ema"] = Targets(method.policy, config.train.ema)
-        tables = method.sparse_parameters() if sparse else set()
-        if sparse:
-            for module in method.modules():
-                if isinstance(module, Encoder):
-                    module.sparse = True
-            followed = [table for name, table in method.named_parameters() if name in tables]
-            for name, copy in self.lagged.items():
-                if name == "ema" or method.syncs_rows:
-                    copy.follow_rows(followed)
-        self.optimiser = Optimiser(
-            method,
-            betas=(config.train.beta1, config.train.beta2),
-            decay=config.train.weight_decay,
-            sparse=tables,
-            decays=method.decays,
-            clip_group=method.clip_group,
-            before=self._freshen,
-        )
+        self.method, self.batch, self.number, self.step = method, batch, 0, 0
+        self.train_step = TrainStep(method, config.train, steps=_PLANNED, sparse=sparse)
 
-    def _freshen(self, table: nn.Parameter, rows: Tensor) -> None:
-        for copy in self.lagged.values():
-            copy.sync_rows(rows, table)
+    def enter(self, phase: Phase) -> None:
+        """Go on at the first step of a phase."""
+        self.step = round(phase.start * _PLANNED)
 
     def __call__(self) -> int:
-        """One step; returns the transitions learnt from."""
-        batch = self.batch(self.number)
-        self.method.loss(batch).total.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step(self.train.lr, self.train.clip)
-        self.optimiser.zero()
-        for copy in self.lagged.values():
-            copy.update(self.number)
+        """Take one step; returns the transitions learned from."""
+        result = self.train_step(self.batch(self.number), self.step)
         self.number += 1
-        return batch.transitions
+        self.step += 1
+        return result.transitions
 
 
 @dataclass(frozen=True)
@@ -114,11 +88,11 @@ def timed(steps: Steps, *, stretch_seconds: float = 0.2, watch: ProgressCallback
     phases = steps.method.phases
     ends = [*(phase.start for phase in phases[1:]), 1.0]
     found = Timed(0.0, 0.0, 0.0)
-    for number, (phase, end) in enumerate(zip(phases, ends, strict=True)):
+    for phase, end in zip(phases, ends, strict=True):
         share = end - phase.start
         if share <= 0:
             continue
-        steps.method.phase = number
+        steps.enter(phase)
         one = _stretches(steps, stretch_seconds, watch)
         found = Timed(*(old + share * new for old, new in zip(_row(found), _row(one), strict=True)))
     return found

@@ -231,7 +231,7 @@ def _list_table(entries: Sequence[Result]) -> Table:
 def run_json(path: Path, *, verify: bool) -> dict[str, Any]:
     """The answer of `ecoc info RUN --json`."""
     run = Run(path)
-    config, result = run.config(), run.result()
+    config, result = run.config(), run.result.values()
     for file, key in ((run.checkpoints / f"{BEST}.safetensors", "weights_sha256"), (path / ITEMS, "items_sha256")):
         if verify and (not file.is_file() or file_sha256(file) != result.get(key)):
             raise ArtifactError(f"{file}: changed since the run ended; train again")

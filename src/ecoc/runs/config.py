@@ -1,4 +1,4 @@
-"""A run: its settings, composed of encoder, method and training, and the folder that holds what came of it."""
+"""The settings of a run, composed of encoder, method and training."""
 
 import json
 from collections.abc import Mapping
@@ -21,45 +21,53 @@ class TrainConfig(Config):
     max_epochs: int = Field(30, ge=1, le=1_000_000, description="passes over the training windows")
     max_steps: int | None = Field(None, ge=1, description="steps to plan for, in place of max_epochs")
     batch: int | None = Field(
-        None, ge=1, le=1_000_000, description="windows a step; none: as many as batch_targets asks"
+        None, ge=1, le=1_000_000, description="windows per step; none: as many as batch_targets needs"
     )
-    batch_targets: int = Field(700, ge=1, le=10_000_000, description="targets a step aims at when batch is not given")
+    batch_targets: int = Field(700, ge=1, le=10_000_000, description="targets per step when batch is not given")
     windows: Mode = Field(
-        "random", description="random: one window a sequence and epoch; tile: every event once; prefix"
+        "random",
+        description="random: one window per sequence and epoch; tile: every event once; prefix: one window per target",
     )
-    min_history: int = Field(1, ge=1, le=10_000, description="fewest events before a target, in training and judging")
+    min_history: int = Field(
+        1, ge=1, le=10_000, description="fewest events before a target, in training and validation"
+    )
     lr: float = Field(4e-3, gt=0, le=10, description="highest learning rate")
     warmup: int = Field(100, ge=0, description="steps over which the learning rate rises")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="learning rate after the warm-up")
     final_lr: float = Field(0.02, ge=0, le=1, description="share of lr that the cosine ends at")
     beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the gradient's mean")
     beta2: float = Field(0.98, ge=0, lt=1, description="Adam's decay of its square")
-    weight_decay: float = Field(0.0, ge=0, le=1, description="L2 added to the gradient")
-    clip: float = Field(5.0, ge=0, description="largest norm of a step's gradient; 0: any")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="L2 penalty added to the gradient")
+    clip: float = Field(5.0, ge=0, description="largest norm of a step's gradient; 0: no limit")
     ema: float = Field(0.0, ge=0, le=1, description="rate at which averaged weights follow; 0: no averaging")
     table: Literal["auto", "dense", "sparse"] = Field(
-        "auto", description="update all item rows a step, or those touched"
+        "auto", description="item rows that a step updates: all (dense) or the touched ones (sparse)"
     )
-    validate_every: int | None = Field(None, ge=1, description="steps between validations; none: once an epoch")
-    validation_cases: int = Field(5000, ge=0, description="held-out events a validation ranks; 0: all")
-    patience: int = Field(5, ge=0, description="validations without a better one before stopping; 0: never stop early")
-    keep: int = Field(2, ge=1, le=1000, description="checkpoints kept besides the best")
-    checkpoint_seconds: float = Field(60.0, gt=0, description="longest time between two checkpoints")
-    log_every: int = Field(50, ge=1, description="steps a line of metrics.jsonl sums up")
-    tensorboard: bool = Field(False, description="write TensorBoard files too; needs ecoc[track]")
+    validate_every: int | None = Field(None, ge=1, description="steps between validations; none: once per epoch")
+    validation_cases: int = Field(5000, ge=0, description="held-out events that a validation ranks; 0: all")
+    patience: int = Field(
+        5, ge=0, description="stops after this many validations without improvement; 0: no early stop"
+    )
+    monitor: str = Field("ndcg@20", max_length=200, description="validation metric that chooses the best weights")
+    keep: int = Field(2, ge=1, le=1000, description="checkpoints to keep besides the best")
+    checkpoint_seconds: float = Field(60.0, gt=0, description="most seconds between two checkpoints")
+    log_every: int = Field(50, ge=1, description="steps per line of metrics.jsonl")
+    tensorboard: bool = Field(False, description="also write TensorBoard files; needs ecoc[track]")
     reward_scale: Literal["auto", "none", "mean", "max"] | Annotated[float, Field(gt=0)] = Field(
         "auto",
-        description="what rewards are divided by: none, their mean or max size in training, or a number; auto: max, or"
-        " for amounts whose largest is over ten times the 99.9th percentile that one, and larger ones are cut",
+        description="divides rewards: by none, by their mean or max size in training, or by a number; auto: by max;"
+        " if max exceeds ten times the 99.9th percentile, by that percentile, and larger rewards are clipped to it",
     )
     act_with: Literal["best", "ema", "online"] = Field(
-        "best", description="weights that act: averaged or online, or whichever validation finds better"
+        "best", description="weights of the model: averaged, online, or those that validation prefers"
     )
-    shuffle_rewards: bool = Field(False, description="a control: rewards change places among the training events")
+    shuffle_rewards: bool = Field(False, description="a control experiment: shuffle rewards among the training events")
     terminal_every: int = Field(
-        0, ge=0, description="also end an episode at every so many events, as the paper's released code (5)"
+        0, ge=0, description="also end an episode after every this many events; the paper's released code uses 5; 0: no"
     )
-    threads: int = Field(1, ge=1, le=1024, description="processor threads; small steps gain little from a second one")
+    threads: int = Field(
+        1, ge=1, le=1024, description="processor threads; small steps gain little from a second thread"
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
 
 
@@ -92,7 +100,7 @@ class RunConfig:
         )
 
     def values(self) -> dict[str, Any]:
-        """What `build` takes, complete."""
+        """All settings, as `build` takes them."""
         return {
             "encoder": {"name": self.encoder_name, **self.encoder.model_dump(mode="json")},
             "method": {"name": self.method_name, **self.method.model_dump(mode="json")},
@@ -127,24 +135,25 @@ def compose(
     chosen = {"encoder": encoder or chosen["encoder"], "method": method or chosen["method"]}
     values: dict[str, Any] = open_preset(preset, **chosen) if preset else {}
     for layer in layers:
-        values = _merged(values, layer)
-    return RunConfig.build(_merged(values, {key: {"name": name} for key, name in chosen.items()}))
+        values = merged(values, layer)
+    return RunConfig.build(merged(values, {key: {"name": name} for key, name in chosen.items()}))
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in which those of `above` take precedence, key by key."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
-        result[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result
 
 
 def open_preset(name: str, *, encoder: str, method: str) -> dict[str, Any]:
-    """A preset's settings for an encoder and a method: what it says of all, then of this one."""
+    """A preset's settings for an encoder and a method: the general ones, then those of this encoder or method."""
     if name not in presets():
         raise InputError(f"unknown preset '{name}'; {did_you_mean(name, presets())}")
     content = load_toml(preset_file(name))
     values = {key: content.get(key, {}) for key in ("encoder", "method", "train")}
-    values["encoder"] = _merged(values["encoder"], content.get("encoders", {}).get(encoder, {}))
-    values["method"] = _merged(values["method"], content.get("methods", {}).get(method, {}))
+    values["encoder"] = merged(values["encoder"], content.get("encoders", {}).get(encoder, {}))
+    values["method"] = merged(values["method"], content.get("methods", {}).get(method, {}))
     return values

@@ -4,13 +4,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from ecoc.config import load_toml
 from ecoc.errors import ArtifactError, InputError
 from ecoc.policies.value_policy import LARGEST_W
 from ecoc.runs.config import RunConfig
+from ecoc.runs.metrics import metrics_table
+from ecoc.runs.result import TrainResult
 from ecoc.storage.atomic import json_bytes, write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from ecoc.model import Model
 
 CONFIG, RESULT, METRICS, LOG = "config.toml", "result.json", "metrics.jsonl", "log.txt"
 CHECKPOINTS, EVALUATIONS, FINGERPRINT = "checkpoints", "evaluations", "data.sha256"
@@ -18,6 +28,7 @@ ACTING = "acting.json"
 BEST = "best"
 """Name of the checkpoint that a finished run acts with."""
 _LARGEST_RESULT = 8 << 20
+_CHOOSE_AGAIN = "choose again, or remove it"
 
 
 @dataclass(frozen=True)
@@ -28,58 +39,91 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        """Where its weights are."""
+        """Folder of its weights."""
         return self.path / CHECKPOINTS
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Its name in tables: the last part of the path."""
         return self.path.name
 
     def config(self) -> RunConfig:
         """Its effective settings."""
-        path = self.path / CONFIG
-        if not path.is_file():
-            raise InputError(f"{self.path}: no {CONFIG} in it, so it is no run; make one with ecoc train")
+        path = self._file(CONFIG, f"no {CONFIG} in it, so it is no run; make one with ecoc train")
         return RunConfig.build(load_toml(path), where=str(path))
 
-    def result(self) -> dict[str, Any]:
-        """What came of it; a run that never ended has none."""
-        path = self.path / RESULT
-        if not path.is_file():
-            raise InputError(f"{self.path}: not finished; go on with ecoc train --resume")
+    @property
+    def result(self) -> TrainResult:
+        """What training resulted in; an unfinished run has no result."""
+        path = self._file(RESULT, "not finished; resume it with ecoc train --resume")
         try:
-            if path.stat().st_size > _LARGEST_RESULT:
-                raise ArtifactError(f"{path}: larger than {_LARGEST_RESULT} bytes; train again")
-            found = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            raise ArtifactError(f"{path}: not readable; train again") from None
-        if not isinstance(found, dict):
-            raise ArtifactError(f"{path}: not the result of a run; train again")
-        return found
+            return TrainResult.model_validate(_load_json(path, "train again"))
+        except ValidationError as error:
+            key = ".".join(str(step) for step in error.errors()[0]["loc"])
+            raise ArtifactError(f"{path}: not the result of a run ('{key}' is missing or wrong); train again") from None
+
+    @property
+    def model(self) -> "Model":
+        """The model it was trained to; the run must be finished."""
+        from ecoc.model import load
+
+        return load(self.path)
+
+    def metrics(self) -> "pd.DataFrame":
+        """The metrics of training as a pandas frame: one row per line of metrics.jsonl, also of an unfinished run."""
+        table = self.metrics_table()
+        try:
+            import pandas  # noqa: F401 - what `to_pandas` needs
+        except ImportError:
+            raise InputError(
+                "Run.metrics needs pandas: pip install pandas; Run.metrics_table() returns an Arrow table without it"
+            ) from None
+        return table.to_pandas()
+
+    def metrics_table(self) -> "pa.Table":
+        """The metrics of training as an Arrow table: one row per line of metrics.jsonl, also of an unfinished run."""
+        return metrics_table(self._file(METRICS, f"no {METRICS} in it, so it is no run; make one with ecoc train"))
 
     def chosen_ranking(self) -> tuple[str, float] | None:
-        """How it was chosen to act, and with which weight; none if nothing was chosen for these weights."""
+        """How it was chosen to rank, and with which weight; none if nothing was chosen for these weights."""
         path = self.path / ACTING
         if not path.is_file():
             return None
         try:
-            if path.stat().st_size > _LARGEST_RESULT:
-                raise ValueError("too large")
-            found = json.loads(path.read_bytes())
-            if found["weights_sha256"] != self.result().get("weights_sha256"):
+            choice = _load_json(path, _CHOOSE_AGAIN)
+            if choice["weights_sha256"] != self.result.weights_sha256:
                 return None
-            w = float(found["w"])
-            if not (0 <= w <= LARGEST_W and found["rank_by"] == "blend"):
-                raise ValueError("not a way to act")
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ArtifactError(f"{path}: not readable ({str(error)[:80]}); choose again, or remove it") from None
+            w = float(choice["w"])
+            if not (0 <= w <= LARGEST_W and choice["rank_by"] == "blend"):
+                raise ValueError("not a way to rank")
+        except (ValueError, TypeError, KeyError) as error:
+            raise ArtifactError(f"{path}: not readable ({str(error)[:80]}); {_CHOOSE_AGAIN}") from None
         return "blend", w
+
+    def _file(self, name: str, without: str) -> Path:
+        """Path of a file of the run; `without` says what its absence means."""
+        if not self.path.is_dir():
+            raise InputError(f"{self.path}: no such folder; give the folder of a run")
+        if not (self.path / name).is_file():
+            raise InputError(f"{self.path}: {without}")
+        return self.path / name
+
+
+def _load_json(path: Path, remedy: str) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LARGEST_RESULT:
+            raise ArtifactError(f"{path}: larger than {_LARGEST_RESULT} bytes; {remedy}")
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        raise ArtifactError(f"{path}: not readable; {remedy}") from None
+    if not isinstance(content, dict):
+        raise ArtifactError(f"{path}: holds no JSON object; {remedy}")
+    return content
 
 
 def save_acting(run: Run, rank_by: str, w: float, evidence: Mapping[str, Any]) -> None:
-    """Let a run act in a chosen way from now on, and keep why."""
-    chosen = {"rank_by": rank_by, "w": w, "weights_sha256": run.result().get("weights_sha256"), "evidence": evidence}
+    """Let a run rank in a chosen way from now on, and keep the evidence."""
+    chosen = {"rank_by": rank_by, "w": w, "weights_sha256": run.result.weights_sha256, "evidence": evidence}
     write_whole(run.path / ACTING, [json_bytes(chosen)])
 
 

@@ -80,9 +80,8 @@ def check_writable(run: Run) -> None:
 
 
 def _belongs_to(run: Run) -> tuple[str, str]:
-    result = run.result()
-    data = result.get("data")
-    return str(result.get("weights_sha256")), str(data.get("checksum")) if isinstance(data, dict) else ""
+    result = run.result
+    return result.weights_sha256, result.data.checksum if result.data is not None else ""
 
 
 def _read(run: Run, file: str) -> dict[str, _Entry]:

@@ -78,6 +78,15 @@ def load_latest(folder: Path) -> Checkpoint | None:
     return None
 
 
+def latest_state(folder: Path) -> dict[str, Any] | None:
+    """The JSON of the newest checkpoint, without reading its tensors; none if there is no readable one."""
+    for path in sorted(folder.glob("step-*.json"), reverse=True):
+        with suppress(OSError, ValueError, TypeError, RecursionError):
+            if path.stat().st_size <= _LARGEST_JSON:
+                return dict(json.loads(path.read_bytes()))
+    return None
+
+
 def latest_name(folder: Path) -> str | None:
     """Name of the newest checkpoint; it is not read."""
     return max((path.stem for path in folder.glob("step-*.json")), default=None)

@@ -1,12 +1,16 @@
-"""The journal of a run: metrics.jsonl for machines, log.txt for people, TensorBoard if asked."""
+"""What a run records: metrics.jsonl for programs, log.txt and the logger `ecoc.training` for people, TensorBoard."""
 
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 from ecoc.errors import InputError, ResourceError
 from ecoc.runs.folder import LOG, METRICS
+from ecoc.runs.metrics import flat
+
+_LOGGER = logging.getLogger("ecoc.training")
 
 
 class MetricsLog:
@@ -36,16 +40,28 @@ class MetricsLog:
             os.truncate(self._metrics, size)
 
     def write(self, line: dict[str, Any]) -> None:
-        """One line of metrics."""
+        """Append a line of metrics."""
         self._append(self._metrics, json.dumps(line))
         if self._board is not None:
-            for key, value in _flat(line).items():
-                self._board.add_scalar(key, value, line["step"])
+            for name, value in flat(line).items():
+                if not isinstance(value, bool):
+                    self._board.add_scalar(name, float(value), line["step"])
             self._board.flush()
 
-    def say(self, text: str) -> None:
-        """One line of the log."""
+    def info(self, text: str) -> None:
+        """Log what the user should read once."""
         self._append(self._log, text)
+        _LOGGER.info(text)
+
+    def warn(self, text: str) -> None:
+        """Log a warning."""
+        self._append(self._log, f"warning: {text}")
+        _LOGGER.warning(text)
+
+    def detail(self, text: str) -> None:
+        """Log what repeats; the logger has it at level DEBUG."""
+        self._append(self._log, text)
+        _LOGGER.debug(text)
 
     def _append(self, path: Path, text: str) -> None:
         try:
@@ -53,16 +69,6 @@ class MetricsLog:
                 stream.write(text + "\n")
         except OSError as error:
             raise ResourceError(f"{path}: {error.strerror}; free space, then pass --resume") from error
-
-
-def _flat(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    result: dict[str, float] = {}
-    for key, value in line.items():
-        if isinstance(value, dict):
-            result |= _flat(value, f"{prefix}{key}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            result[prefix + key] = float(value)
-    return result
 
 
 def _board(folder: Path) -> Any:

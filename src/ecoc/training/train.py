@@ -1,7 +1,8 @@
-"""`ecoc.train`: settings, folder, lock and resume around the loop; what came of it into result.json."""
+"""`ecoc.train`: settings, folder, lock and resume around the loop; the result into result.json."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from os import PathLike
@@ -15,132 +16,120 @@ from ecoc.data.loader import Windows, dims_of, open_cases, open_train_sequences
 from ecoc.data.rewards import RewardScaler, open_reward_scaler
 from ecoc.data.schema import ITEMS
 from ecoc.data.sequences import Dataset, open_data
-from ecoc.encoders import Encoder
-from ecoc.errors import ArtifactError, InputError, ResourceError, is_out_of_memory
+from ecoc.errors import InputError, Terminated, did_you_mean, is_out_of_memory
+from ecoc.evaluation.metrics import NAMES
 from ecoc.methods import Method
 from ecoc.methods.build import build_method
 from ecoc.profiling import peak_rss
-from ecoc.progress import ProgressCallback, no_progress
+from ecoc.progress import Callback, ProgressCallback, no_progress
 from ecoc.runs.config import RunConfig, compose
-from ecoc.runs.folder import BEST, CHECKPOINTS, CONFIG, FINGERPRINT, METRICS, RESULT, Run, is_run
+from ecoc.runs.folder import BEST, RESULT, Run
+from ecoc.runs.result import TrainResult
+from ecoc.runs.status import resume_command, run_status
 from ecoc.storage.atomic import file_sha256, json_bytes, lock, write_whole
 from ecoc.storage.checkpoint import load_checkpoint, load_latest, remove_partial, save_checkpoint
-from ecoc.training.loop import Loop, step_seed
+from ecoc.training.folder import begin_run, check_same_names, check_same_settings, is_begun, make_parent, remove_run
+from ecoc.training.loop import Loop, Setup, step_seed
 from ecoc.training.metrics_log import MetricsLog
 
 SPARSE_FROM = 50_000  # items; below, updating every row of the table is as fast as finding the touched ones
-_LEAST_ITEMS = 2
 
 
-def train(  # noqa: PLR0913 - one parameter a choice
+def train(  # noqa: PLR0913 - one parameter per choice
     data: Dataset | str | PathLike[str],
     out: str | PathLike[str],
     *,
     method: str | None = None,
     encoder: str | None = None,
     preset: str | None = None,
-    config: str | PathLike[str] | Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    config: RunConfig | Mapping[str, Any] | str | PathLike[str] | None = None,
     resume: bool = False,
+    overwrite: bool = False,
+    callbacks: Sequence[Callback] = (),
+    monitor: str | None = None,
     progress: ProgressCallback | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Run:
     """Train a policy on a prepared dataset, into run folder `out`.
 
-    `config` is a TOML file or a mapping with sections encoder, method and train; `settings`, of the same shape, go
-    before it. With `resume` an interrupted run goes on and ends as if it had not been; a finished one is left as it is.
+    `method` (default supervised) and `encoder` (default sasrec) are names. `config` is a RunConfig, a mapping with
+    sections encoder, method and train, or a TOML file of that shape; it takes precedence over the preset.
+
+    With `resume` an interrupted run continues and ends as if it had not been interrupted; a finished one is left as it
+    is. With `overwrite` a run that is in the folder is removed first.
+
+    `monitor` (default ndcg@20) is the validation metric that chooses the best weights and stops training early.
+    `callbacks` are called after steps, after validations and at the end; see `ecoc.Callback`. Messages go to the logger
+    `ecoc.training`. `settings` is the former name of a `config` mapping.
     """
+    if settings is not None:
+        warnings.warn("train: pass config= in place of settings=", DeprecationWarning, stacklevel=2)
+    if resume and overwrite:
+        raise InputError("resume continues a run and overwrite removes it; pass one of them")
     dataset = data if isinstance(data, Dataset) else open_data(data)
-    base = config if isinstance(config, Mapping) else load_toml(Path(config)) if config is not None else {}
-    run = Run(Path(out))
+    layers = [_values(config), settings or {}, {} if monitor is None else {"train": {"monitor": monitor}}]
 
     def composed(below: Mapping[str, Any]) -> RunConfig:
-        return compose(below, base, settings or {}, encoder=encoder, method=method, preset=preset)
+        return compose(below, *layers, encoder=encoder, method=method, preset=preset)
 
-    chosen = composed({})
-    _make_parent(run.path.absolute())
+    run, chosen = Run(Path(out)), composed({})
+    _check(chosen, callbacks)
+    make_parent(run.path.absolute())
     with lock(run.path.absolute()):
-        is_fresh = not _is_to_resume(run, resume)
-        if not is_fresh:
-            _same_names(run, encoder=encoder, method=method)
-            chosen = _agreed(run, dataset, composed(run.config().values()))
+        if overwrite:
+            remove_run(run)
+        is_fresh = not is_begun(run, resume=resume)
+        if is_fresh:
+            begin_run(run, dataset, chosen)
+        else:
+            check_same_names(run, encoder=encoder, method=method)
+            chosen = check_same_settings(run, dataset, composed(run.config().values()))
             if (run.path / RESULT).is_file():
                 return run
-        else:
-            _begin(run, dataset, chosen)
         try:
             with _threads(chosen.train.threads):
-                _work(run, dataset, chosen, progress or no_progress, say)
-        except Exception as error:
-            if is_fresh and (isinstance(error, InputError) or is_out_of_memory(error)):
-                shutil.rmtree(run.path, ignore_errors=True)  # settings that cannot be: out of the way of the next try
+                _work(run, dataset, chosen, callbacks, progress or no_progress)
+        except (KeyboardInterrupt, Terminated) as error:
+            error.args = (_interrupted(error, run, dataset),)
             raise
+        except Exception as error:
+            is_untrained = not any(run.checkpoints.glob("*.json"))
+            if is_fresh and is_untrained and (isinstance(error, InputError) or is_out_of_memory(error)):
+                shutil.rmtree(run.path, ignore_errors=True)  # settings that cannot work must not block the next try
+            raise
+    for callback in callbacks:
+        callback.on_end(run)
     return run
 
 
-def _is_to_resume(run: Run, resume: bool) -> bool:
-    if not run.path.exists() or (run.path.is_dir() and not any(run.path.iterdir())):
-        return False
-    if _is_half_begun(run.path):
-        return False
-    if not is_run(run.path):
-        raise InputError(f"{run.path}: holds files that are no run; choose another folder")
-    if not resume:
-        raise InputError(f"{run.path}: a run is there already; choose another folder or pass --resume to go on with it")
-    return True
+def _values(config: RunConfig | Mapping[str, Any] | str | PathLike[str] | None) -> Mapping[str, Any]:
+    if config is None:
+        return {}
+    if isinstance(config, RunConfig):
+        return config.values()
+    if isinstance(config, Mapping):
+        return config
+    if isinstance(config, str | PathLike):
+        return load_toml(Path(config))
+    raise InputError(f"config is a RunConfig, a mapping or the path of a TOML file; found {config!r:.80}")
 
 
-def _is_half_begun(path: Path) -> bool:
-    """Whether a process died while it made this folder: then it holds what `_begin` writes, and no settings yet."""
-    if not (path / CHECKPOINTS).is_dir() or any((path / CHECKPOINTS).iterdir()):
-        return False
-    return {entry.name for entry in path.iterdir()} <= {CHECKPOINTS, ITEMS, FINGERPRINT, METRICS, f"{CONFIG}.partial"}
+def _check(config: RunConfig, callbacks: Sequence[Callback]) -> None:
+    monitor = config.train.monitor
+    if monitor not in NAMES:
+        raise InputError(f"train.monitor: unknown metric '{monitor[:60]}'; {did_you_mean(monitor, NAMES)}")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise InputError(f"a callback is an instance of a class derived from ecoc.Callback; found {callback!r:.80}")
 
 
-def _same_names(run: Run, *, encoder: str | None, method: str | None) -> None:
-    config = run.config()
-    for section, name, old in (("encoder", encoder, config.encoder_name), ("method", method, config.method_name)):
-        if name is not None and name != old:
-            raise InputError(f"{run.path}: began with {section} {old}, not {name}; resume without settings")
-
-
-def _agreed(run: Run, data: Dataset, asked: RunConfig) -> RunConfig:
-    """The settings of the run to resume; other settings or other data than it began with are an error."""
-    config = run.config()
-    for section, content in asked.values().items():
-        for key, value in content.items():
-            old = config.values()[section].get(key)
-            if old != value and (section, key) != ("train", "threads"):
-                raise InputError(
-                    f"{run.path}: began with {section}.{key} = {old}, not {value}; resume without settings"
-                )
-    try:
-        fingerprint = (run.path / FINGERPRINT).read_text().strip()
-    except OSError as error:
-        raise ArtifactError(f"{run.path / FINGERPRINT}: {error.strerror}; train again") from None
-    if fingerprint != data.checksum:
-        raise InputError(f"{run.path}: began with other data than {data.path}; give the same prepared dataset")
-    return config
-
-
-def _make_parent(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path.parent}: {error.strerror}; choose another folder") from None
-
-
-def _begin(run: Run, data: Dataset, config: RunConfig) -> None:
-    if data.counts.items < _LEAST_ITEMS:
-        raise InputError(f"{data.path}: has {data.counts.items} item; at least {_LEAST_ITEMS} are needed to rank")
-    try:
-        (run.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(data.path / ITEMS, run.path / ITEMS)
-        (run.path / FINGERPRINT).write_text(data.checksum + "\n")
-        (run.path / METRICS).touch()
-        write_whole(run.path / CONFIG, [config.toml().encode()])  # last: it makes the folder a run
-    except OSError as error:
-        raise ResourceError(f"{run.path}: {error.strerror}; free space or choose another folder") from error
+def _interrupted(error: BaseException, run: Run, data: Dataset) -> str:
+    """What a signal left behind, and how to continue."""
+    ended = "interrupted" if isinstance(error, KeyboardInterrupt) else "terminated"
+    status = run_status(run)
+    if status.is_finished:
+        return f"{ended}; {run.path} is finished"
+    return f"{ended}; {run.path} is saved: {status.saved}; resume with: {resume_command(run, str(data.path))}"
 
 
 @contextmanager
@@ -153,23 +142,20 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _work(run: Run, data: Dataset, config: RunConfig, watch: ProgressCallback, say: Callable[[str], None]) -> None:
+def _work(
+    run: Run, data: Dataset, config: RunConfig, callbacks: Sequence[Callback], progress: ProgressCallback
+) -> None:
     settings = config.train
-    journal = MetricsLog(run.path, tensorboard=settings.tensorboard)
-
-    def tell(text: str) -> None:
-        journal.say(text)
-        say(text)
-
+    metrics_log = MetricsLog(run.path, tensorboard=settings.tensorboard)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(step_seed(settings.seed, -1))
         method = build_method(config, dims_of(data))
-    watch("count", 0, 0)
+    progress("count", 0, 0)
     reward_scaler = open_reward_scaler(
         data, settings.reward_scale, shuffle=settings.shuffle_rewards, seed=settings.seed
     )
     method.fit_statistics(open_train_sequences(data, reward_scaler))
-    facts: dict[str, Any] = {
+    values: dict[str, Any] = {
         "run": str(run.path),
         "method": config.method_name,
         "encoder": config.encoder_name if method.is_trained and method.has_encoder else None,
@@ -183,12 +169,12 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: ProgressCallback, s
         "validation": None,
     }
     if method.is_trained:
-        facts |= _train(run, data, config, method, reward_scaler, journal, watch, tell)
+        loop = _open_loop(run, data, config, method, reward_scaler, metrics_log, callbacks, progress)
+        values |= _fit(loop)
     else:
         save_checkpoint(run.checkpoints, BEST, method.policy.state_dict(), {"step": 0})
-    best = load_checkpoint(run.checkpoints, BEST)
-    facts |= {
-        "weights_sha256": best.sha256,
+    values |= {
+        "weights_sha256": load_checkpoint(run.checkpoints, BEST).sha256,
         "items_sha256": file_sha256(run.path / ITEMS),
         "parameters": sum(p.numel() for p in method.policy.parameters()),
         "peak_rss_bytes": peak_rss(),
@@ -197,48 +183,59 @@ def _work(run: Run, data: Dataset, config: RunConfig, watch: ProgressCallback, s
         "feedback": list(data.manifest.feedback.names),
         "reward_unit": 1 / reward_scaler.factor,
     }
-    write_whole(run.path / RESULT, [json_bytes(facts)])
+    write_whole(run.path / RESULT, [json_bytes(TrainResult.model_validate(values).values())])
 
 
-def _train(
+def _open_loop(
     run: Run,
     data: Dataset,
     config: RunConfig,
     method: Method,
     reward_scaler: RewardScaler,
-    journal: MetricsLog,
-    watch: ProgressCallback,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
+    metrics_log: MetricsLog,
+    callbacks: Sequence[Callback],
+    progress: ProgressCallback,
+) -> Loop:
+    """The loop of a run, at its newest checkpoint or at its start."""
     settings = config.train
     if settings.windows == "prefix" and method.needs_next:
         raise InputError("train.windows = prefix: its windows end with the target, and this method needs what follows")
-    windows = open_windows(data, config, reward_scaler, returns=method.needs_returns)
-    cases = open_cases(
-        data, "validation", min_history=settings.min_history, most=settings.validation_cases, seed=settings.seed
+    setup = Setup(
+        run=run,
+        config=settings,
+        method=method,
+        windows=open_windows(data, config, reward_scaler, returns=method.needs_returns),
+        data=data,
+        cases=open_cases(
+            data, "validation", min_history=settings.min_history, most=settings.validation_cases, seed=settings.seed
+        ),
+        metrics_log=metrics_log,
+        progress=progress,
+        callbacks=callbacks,
+        sparse=is_sparse(config, method, data),
     )
-    sparse = is_sparse(config, method, data)
-    if sparse:
-        for module in method.modules():
-            if isinstance(module, Encoder):
-                module.sparse = True
-    loop = Loop(run, settings, method, windows, data, cases, journal, watch, say, sparse=sparse)
-    found = load_latest(run.checkpoints)
+    loop = Loop(setup)
+    checkpoint = load_latest(run.checkpoints)
     remove_partial(run.checkpoints)
-    if found is not None:
-        loop.resume(found)
-        say(f"resumed at step {loop.state.step} of {loop.steps}")
+    if checkpoint is not None:
+        loop.resume(checkpoint)
+        metrics_log.info(f"resumed at step {loop.state.step} of {loop.steps}")
     else:
-        journal.rewind(0)
-        for line in [*_plan(loop, cases, sparse), f"rewards: {reward_scaler}"]:
-            say(line)
-    if not loop.state.is_over:
+        metrics_log.rewind(0)
+        for line in [*_plan(loop), f"rewards: {reward_scaler}"]:
+            metrics_log.info(line)
+    return loop
+
+
+def _fit(loop: Loop) -> dict[str, Any]:
+    """Train to the end; the part of the result that the loop knows."""
+    state, windows = loop.state, loop.setup.windows
+    if not state.is_over:
         loop.fit()
-    state = loop.state
     if state.best is None:
         loop.save_best()
-    if method.finalizes:
-        loop.complete()
+    if loop.method.finalizes:
+        loop.finalize()
     return {
         "epochs": state.step / windows.steps,
         "best_epoch": (state.best_step or state.step) / windows.steps,
@@ -255,7 +252,7 @@ def _train(
 def open_windows(
     data: Dataset, config: RunConfig, reward_scaler: RewardScaler | None = None, *, returns: bool = False
 ) -> Windows:
-    """The windows a run learns from."""
+    """The training windows of a run."""
     settings = config.train
     return Windows(
         data,
@@ -283,15 +280,16 @@ def is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
     )
 
 
-def _plan(loop: Loop, cases: Any, sparse: bool) -> list[str]:
-    """What will be done, with everything that was chosen automatically."""
-    windows, config = loop.windows, loop.config
+def _plan(loop: Loop) -> list[str]:
+    """What training will do, with everything that was chosen automatically."""
+    windows, config, cases = loop.setup.windows, loop.config, loop.setup.cases
+    patience = f"stops after {config.patience} validations without improvement" if config.patience else "no early stop"
     return [
-        f"learns from {windows.targets:,} targets an epoch, in {windows.windows:,} windows ({windows.mode}), "
-        f"{windows.batch:,} a step: {windows.steps:,} steps an epoch, {loop.steps:,} in all",
-        *(f"{name}: {what}" for name, what in loop.method.describe().items()),
-        f"item table: {'only touched rows' if sparse else 'every row'} updated each step",
-        f"judged on {len(cases):,} held-out events every {loop.every:,} steps; {config.patience} without gain end it"
+        f"learns from {windows.targets:,} targets per epoch, in {windows.windows:,} windows ({windows.mode}), "
+        f"{windows.batch:,} per step: {windows.steps:,} steps per epoch, {loop.steps:,} in total",
+        *(f"{name}: {text}" for name, text in loop.method.describe().items()),
+        f"item table: {'only touched rows' if loop.setup.sparse else 'every row'} updated each step",
+        f"validates on {len(cases):,} held-out events every {loop.validate_every:,} steps; {patience}"
         if len(cases)
         else "no sequences are held out for validation: trains to the end and keeps the last weights"
         + (", averaged" if loop.state.best_source == "ema" else ""),

@@ -41,7 +41,7 @@ def random_rows(users: int, items: int, rows: int, seed: int) -> list[Row]:
 def trained(data: Dataset, path: Path, name: str, **train: Any) -> Path:
     encoder = {"length": LENGTH} | ({"dim": 8} if name == "sasrec" else {})
     settings = {"encoder": encoder, "train": {"max_steps": 10, "threads": 1, **train}}
-    ecoc.train(data, path, method="supervised" if name == "sasrec" else name, settings=settings)
+    ecoc.train(data, path, method="supervised" if name == "sasrec" else name, config=settings)
     return path
 
 

@@ -97,7 +97,7 @@ def test_compare_and_evaluate_agree(runs: Path) -> None:
 
 def test_untrained_rows_do_not_depend_on_the_order_of_runs(runs: Path, data: Dataset) -> None:
     settings = {"encoder": {"length": 2}, "train": {"threads": 1}}
-    ecoc.train(data, runs / "short", method="markov", settings=settings)
+    ecoc.train(data, runs / "short", method="markov", config=settings)
     there = by_name(ecoc.compare([runs / "markov", runs / "short"]))
     back = by_name(ecoc.compare([runs / "short", runs / "markov"]))
     assert there == back

@@ -62,9 +62,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train = {"max_steps": 10, "threads": 1}
     for name in NAMES[:2]:
         encoder = {"dim": 8, "length": LENGTH, "feedback": True}
-        ecoc.train(data, path / name, encoder=name, settings={"encoder": encoder, "train": train})
+        ecoc.train(data, path / name, encoder=name, config={"encoder": encoder, "train": train})
     for name in NAMES[2:]:
-        ecoc.train(data, path / name, method=name, settings={"encoder": {"length": LENGTH}, "train": train})
+        ecoc.train(data, path / name, method=name, config={"encoder": {"length": LENGTH}, "train": train})
     return path
 
 

@@ -47,9 +47,9 @@ def folder_of_runs(base: Path) -> Path:
     train = {"max_steps": 12, "threads": 1}
     for name in VECTORS:
         encoder = {"dim": 8, "length": LENGTH, "feedback": True}
-        ecoc.train(data, path / name, encoder=name, settings={"encoder": encoder, "train": train})
+        ecoc.train(data, path / name, encoder=name, config={"encoder": encoder, "train": train})
     for name in ("popular", "recent", "markov"):
-        ecoc.train(data, path / name, method=name, settings={"encoder": {"length": LENGTH}, "train": train})
+        ecoc.train(data, path / name, method=name, config={"encoder": {"length": LENGTH}, "train": train})
     return path
 
 

@@ -55,7 +55,7 @@ def known(model: Model, history: Sequence[Event]) -> list[tuple[int, int]]:
     for item, given in map(parts, history):
         index = model.vocab.find(item)
         if index is not None:
-            found.append((index, 0 if given is None else list(model.run.result()["feedback"]).index(given) + 1))
+            found.append((index, 0 if given is None else model.run.result.feedback.index(given) + 1))
     return found
 
 

@@ -32,7 +32,7 @@ def trained(data: Dataset, path: Path, method: str, **train: Any) -> Path:
         "encoder": {"dim": 8, "length": 8},
         "train": {"max_steps": 6, "threads": 1, "validation_cases": 50, **train},
     }
-    ecoc.train(data, path, method=method, settings=config)
+    ecoc.train(data, path, method=method, config=config)
     return path
 
 

@@ -83,8 +83,9 @@ def test_everything_that_was_computed_is_read_back(runs: Path, monkeypatch: pyte
     assert (other.comparisons, other.simulations) == ([comparison], [simulation])
     assert (other.evaluations, other.norm_tests, other.weight_choice) == ([], [], None)
     entry = next(iter(json.loads((runs / "ecoc" / EVALUATION).read_text())["results"].values()))
-    result = Run(runs / "ecoc").result()
-    assert (entry["weights_sha256"], entry["data_sha256"]) == (result["weights_sha256"], result["data"]["checksum"])
+    result = Run(runs / "ecoc").result
+    assert result.data is not None
+    assert (entry["weights_sha256"], entry["data_sha256"]) == (result.weights_sha256, result.data.checksum)
 
 
 def test_a_run_without_results_has_none(runs: Path) -> None:
@@ -128,8 +129,9 @@ def test_a_broken_file_is_an_artifact_error_or_a_plain_line(runs: Path, file: st
     run = Run(runs / "ecoc")
     text = broken
     if broken == "wrong result":
-        result = run.result()
-        belongs = {"weights_sha256": result["weights_sha256"], "data_sha256": result["data"]["checksum"]}
+        result = run.result
+        assert result.data is not None
+        belongs = {"weights_sha256": result.weights_sha256, "data_sha256": result.data.checksum}
         text = json.dumps({"results": {"key": {**belongs, "result": {"run": 3}}}})
     (run.path / file).write_text(text)
     with pytest.raises(ArtifactError, match=rf"{file}: not readable .*remove it"):
@@ -163,7 +165,7 @@ def test_a_file_keeps_so_many_keys_and_no_more(runs: Path, monkeypatch: pytest.M
 
 def test_an_unreadable_choice_of_w_is_a_problem_too(runs: Path) -> None:
     run = Run(runs / "ecoc")
-    chosen = {"rank_by": "blend", "w": 3.0, "weights_sha256": run.result()["weights_sha256"]}
+    chosen = {"rank_by": "blend", "w": 3.0, "weights_sha256": run.result.weights_sha256}
     (run.path / "acting.json").write_text(json.dumps(chosen | {"evidence": {}}))
     assert saved_results(run).weight_choice is None
     (run.path / "acting.json").write_text(json.dumps(chosen | {"evidence": {"w": 3}}))

@@ -89,7 +89,7 @@ def test_histories_hold_what_the_log_would(data: Dataset, codes: list[int], read
 
 def test_a_trained_model_plays_its_world(data: Dataset, tmp_path: Path) -> None:
     settings = {"train": {"max_steps": 5}, "encoder": {"dim": 8, "length": 10}}
-    model = ecoc.load(ecoc.train(data, tmp_path / "run", method="ecoc", settings=settings).path)
+    model = ecoc.load(ecoc.train(data, tmp_path / "run", method="ecoc", config=settings).path)
     market = open_market(data)
     player = acting(model, market)
     names = item_ids(market)

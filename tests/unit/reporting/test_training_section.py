@@ -25,7 +25,9 @@ def validation_line(step: int) -> dict[str, Any]:
     }
 
 
-RESULT = {
+RESULT: dict[str, Any] = {
+    "run": "market-run", "method": "ecoc", "encoder": "sasrec", "transitions": 9000, "transitions_per_second": 729.0,
+    "weights_sha256": "00" * 32, "dims": {"items": 200, "users": 0, "feedback": 0},
     "items": 200, "steps": 150, "epochs": 1.5, "best_epoch": 1.0, "seconds": 12.3456, "parameters": 124609,
     "validation": {"ndcg@20": 0.19835}, "peak_rss_bytes": 591220736,
     "data": {"path": "/somewhere/market", "checksum": "bd049493954367aecc822afc82470f59"},
@@ -96,7 +98,7 @@ def test_garbage_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ArtifactError, match="no line of it"):
         training_section(make_run(tmp_path / "a", ["\x00\x01 garbage", "more"]))
     (make_run(tmp_path / "b") / "result.json").write_text("[1]")
-    with pytest.raises(ArtifactError, match="not the result of a run"):
+    with pytest.raises(ArtifactError, match="no JSON object"):
         training_section(tmp_path / "b")
     with pytest.raises(InputError, match="ecoc train"):
         training_section(tmp_path / "nowhere")
@@ -112,15 +114,19 @@ def test_a_long_run_is_thinned_to_its_end(tmp_path: Path) -> None:
     assert (points[0].x, points[-1].x) == (1, 9000)
 
 
-def test_results_of_another_hand_do_no_harm(tmp_path: Path) -> None:
-    odd: dict[str, Any] = {
-        "items": "many",
-        "steps": None,
-        "seconds": float("nan"),
-        "data": {"path": ["x"] * 400},
-        "validation": [],
-    }
-    assert training_section(make_run(tmp_path / "r", result=odd)).tables[0].rows
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"items": "many"},
+        {"steps": None},
+        {"seconds": float("nan")},
+        {"data": {"path": ["x"] * 400}},
+        {"validation": []},
+    ],
+)
+def test_a_result_with_a_wrong_value_is_refused(tmp_path: Path, odd: dict[str, Any]) -> None:
+    with pytest.raises(ArtifactError, match=f"not the result of a run .'{next(iter(odd))}"):
+        training_section(make_run(tmp_path / "r", result=RESULT | odd))
 
 
 JSON = st.recursive(

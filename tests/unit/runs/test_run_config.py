@@ -241,8 +241,8 @@ def test_a_run_reads_its_settings_back(tmp_path: Path) -> None:
     assert is_run(tmp_path)
     assert Run(tmp_path).config() == config
     assert Run(tmp_path).name == tmp_path.name
-    with pytest.raises(InputError, match="not finished; go on with ecoc train --resume"):
-        Run(tmp_path).result()
+    with pytest.raises(InputError, match="not finished; resume it with ecoc train --resume"):
+        _ = Run(tmp_path).result
 
 
 def test_a_folder_that_is_no_run_says_so(tmp_path: Path) -> None:
@@ -258,9 +258,10 @@ def test_a_folder_that_is_no_run_says_so(tmp_path: Path) -> None:
 def test_a_result_that_is_none_is_an_artifact_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_bytes(content)
     with pytest.raises(ArtifactError, match="train again"):
-        Run(tmp_path).result()
+        _ = Run(tmp_path).result
     (tmp_path / "result.json").write_bytes(b'{"items": 3}')
-    assert Run(tmp_path).result() == {"items": 3}
+    with pytest.raises(ArtifactError, match="not the result of a run"):
+        _ = Run(tmp_path).result
 
 
 def test_a_removed_option_with_its_former_default_is_ignored() -> None:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoc.runs.config import TrainConfig
-from ecoc.training.loop import learning_rate, step_seed
+from ecoc.training.loop import step_seed
+from ecoc.training.step import learning_rate
 
 STEPS = 1000
 

@@ -25,7 +25,7 @@ def training_section(path: str | Path) -> Section:
         raise InputError(f"{folder}: no run; give a folder that ecoc train made")
     run = Run(folder)
     config = run.config()
-    result = run.result() if (folder / RESULT).is_file() else {}
+    result = run.result.values() if (folder / RESULT).is_file() else {}
     lines, broken = _load_lines(folder / METRICS)
     figures = [figure for figure in (_losses(lines), _validation(lines), _values(lines)) if figure is not None]
     caveats = [] if result else ["The run has not finished; this is its state so far."]

@@ -1,0 +1,102 @@
+"""The run folder around a training: whether it may be written, how it begins, and what a resume must agree with."""
+
+import shutil
+from pathlib import Path
+
+from ecoc.data.schema import ITEMS
+from ecoc.data.sequences import Dataset
+from ecoc.errors import ArtifactError, InputError, ResourceError
+from ecoc.runs.config import RunConfig
+from ecoc.runs.folder import CHECKPOINTS, CONFIG, FINGERPRINT, METRICS, Run, is_run
+from ecoc.storage.atomic import write_whole
+
+_LEAST_ITEMS = 2
+
+
+def make_parent(path: Path) -> None:
+    """Make the folder that holds `path`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path.parent}: {error.strerror}; choose another folder") from None
+
+
+def is_begun(run: Run, *, resume: bool) -> bool:
+    """Whether the folder holds a run to resume; a folder that may not be written is an error."""
+    if not run.path.exists() or (run.path.is_dir() and not any(run.path.iterdir())):
+        return False
+    if _is_half_begun(run.path):
+        return False
+    if not is_run(run.path):
+        raise InputError(f"{run.path}: holds files that are no run; choose another folder")
+    if not resume:
+        raise InputError(
+            f"{run.path}: a run is there already; choose another folder, pass --resume to continue it"
+            " or --overwrite to replace it"
+        )
+    return True
+
+
+def _is_half_begun(path: Path) -> bool:
+    """Whether a process died in `begin_run`: the folder holds what it writes, and no settings yet."""
+    if not (path / CHECKPOINTS).is_dir() or any((path / CHECKPOINTS).iterdir()):
+        return False
+    return {entry.name for entry in path.iterdir()} <= {CHECKPOINTS, ITEMS, FINGERPRINT, METRICS, f"{CONFIG}.partial"}
+
+
+def remove_run(run: Run) -> None:
+    """Remove the files of a run; a folder that holds no run is left as it is."""
+    if not is_run(run.path):
+        return
+    try:
+        for entry in run.path.iterdir():
+            if entry.name == CONFIG:
+                continue  # last: until then the folder is a run, so a removal that was killed can be repeated
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        (run.path / CONFIG).unlink()
+    except OSError as error:
+        raise ResourceError(f"{run.path}: {error.strerror}; cannot be replaced, choose another folder") from error
+
+
+def begin_run(run: Run, data: Dataset, config: RunConfig) -> None:
+    """Write what a run starts with; the folder is a run once its settings are there."""
+    if data.counts.items < _LEAST_ITEMS:
+        raise InputError(f"{data.path}: has {data.counts.items} item; at least {_LEAST_ITEMS} are needed to rank")
+    try:
+        (run.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(data.path / ITEMS, run.path / ITEMS)
+        (run.path / FINGERPRINT).write_text(data.checksum + "\n")
+        (run.path / METRICS).touch()
+        write_whole(run.path / CONFIG, [config.toml().encode()])  # last: it makes the folder a run
+    except OSError as error:
+        raise ResourceError(f"{run.path}: {error.strerror}; free space or choose another folder") from error
+
+
+def check_same_names(run: Run, *, encoder: str | None, method: str | None) -> None:
+    """Refuse to resume a run with another encoder or method than it began with."""
+    config = run.config()
+    for section, name, old in (("encoder", encoder, config.encoder_name), ("method", method, config.method_name)):
+        if name is not None and name != old:
+            raise InputError(f"{run.path}: began with {section} {old}, not {name}; resume without settings")
+
+
+def check_same_settings(run: Run, data: Dataset, wanted: RunConfig) -> RunConfig:
+    """The settings of the run to resume; other settings or other data than it began with are an error."""
+    config = run.config()
+    for section, content in wanted.values().items():
+        for key, value in content.items():
+            old = config.values()[section].get(key)
+            if old != value and (section, key) != ("train", "threads"):
+                raise InputError(
+                    f"{run.path}: began with {section}.{key} = {old}, not {value}; resume without settings"
+                )
+    try:
+        fingerprint = (run.path / FINGERPRINT).read_text().strip()
+    except OSError as error:
+        raise ArtifactError(f"{run.path / FINGERPRINT}: {error.strerror}; train again") from None
+    if fingerprint != data.checksum:
+        raise InputError(f"{run.path}: began with other data than {data.path}; give the same prepared dataset")
+    return config
