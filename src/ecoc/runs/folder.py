@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from ecoc.arguments import StrPath, as_path
 from ecoc.config import load_toml
 from ecoc.errors import ArtifactError, InputError
 from ecoc.policies.value_policy import LARGEST_W
@@ -31,11 +32,14 @@ _LARGEST_RESULT = 8 << 20
 _CHOOSE_AGAIN = "choose again, or remove it"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Run:
     """A run folder."""
 
     path: Path
+
+    def __init__(self, path: StrPath) -> None:
+        object.__setattr__(self, "path", as_path(path, "path"))
 
     @property
     def checkpoints(self) -> Path:
@@ -76,7 +80,7 @@ class Run:
             import pandas  # noqa: F401 - what `to_pandas` needs
         except ImportError:
             raise InputError(
-                "Run.metrics needs pandas: pip install pandas; Run.metrics_table() returns an Arrow table without it"
+                "Run.metrics: pandas is not installed; install it, or use Run.metrics_table() for an Arrow table"
             ) from None
         return table.to_pandas()
 

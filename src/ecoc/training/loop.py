@@ -18,7 +18,7 @@ from ecoc.batch import Batch
 from ecoc.data.loader import Cases, Windows
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, TrainingError
-from ecoc.evaluation.metrics import means
+from ecoc.evaluation.metrics import NAMES, means
 from ecoc.evaluation.ranks import rank_cases
 from ecoc.methods import Method
 from ecoc.policies.base import Policy, load_weights
@@ -243,7 +243,8 @@ class Loop:
     def _measure(self, policy: Policy, signals: Signals) -> dict[str, float]:
         self._adapt(policy, self.method.calibrate)
         ranked = policy.ranked_by("policy")
-        return means(rank_cases(ranked, self.setup.data, self.setup.cases, stop=lambda: bool(signals.number)))
+        ranks = rank_cases(ranked, self.setup.data, self.setup.cases, stop=lambda: bool(signals.number))
+        return means(ranks, tuple(dict.fromkeys((*NAMES, self.config.monitor))))
 
     def _adapt(self, policy: Policy, adapt: Callable[[Policy, Iterator[Batch]], None]) -> None:
         """Let the method calibrate or finalize a policy on training windows, without an effect on training."""

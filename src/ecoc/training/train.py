@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from ecoc.arguments import StrPath, as_flag, as_list, as_mapping, as_path, refusal
 from ecoc.config import load_toml
 from ecoc.data.loader import Windows, dims_of, open_cases, open_train_sequences
 from ecoc.data.rewards import RewardScaler, open_reward_scaler
 from ecoc.data.schema import ITEMS
 from ecoc.data.sequences import Dataset, open_data
-from ecoc.errors import InputError, Terminated, did_you_mean, is_out_of_memory
-from ecoc.evaluation.metrics import NAMES
+from ecoc.errors import InputError, Terminated, is_out_of_memory
+from ecoc.evaluation.metrics import open_metric
 from ecoc.methods import Method
 from ecoc.methods.build import build_method
 from ecoc.profiling import peak_rss
@@ -36,13 +36,13 @@ SPARSE_FROM = 50_000  # items; below, updating every row of the table is as fast
 
 
 def train(  # noqa: PLR0913 - one parameter per choice
-    data: Dataset | str | PathLike[str],
-    out: str | PathLike[str],
+    data: Dataset | StrPath,
+    out: StrPath,
     *,
     method: str | None = None,
     encoder: str | None = None,
     preset: str | None = None,
-    config: RunConfig | Mapping[str, Any] | str | PathLike[str] | None = None,
+    config: RunConfig | Mapping[str, Any] | StrPath | None = None,
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
@@ -64,7 +64,7 @@ def train(  # noqa: PLR0913 - one parameter per choice
     """
     if settings is not None:
         warnings.warn("train: pass config= in place of settings=", DeprecationWarning, stacklevel=2)
-    if resume and overwrite:
+    if as_flag(resume, "resume") and as_flag(overwrite, "overwrite"):
         raise InputError("resume continues a run and overwrite removes it; pass one of them")
     dataset = data if isinstance(data, Dataset) else open_data(data)
     layers = [_values(config), settings or {}, {} if monitor is None else {"train": {"monitor": monitor}}]
@@ -72,7 +72,8 @@ def train(  # noqa: PLR0913 - one parameter per choice
     def composed(below: Mapping[str, Any]) -> RunConfig:
         return compose(below, *layers, encoder=encoder, method=method, preset=preset)
 
-    run, chosen = Run(Path(out)), composed({})
+    run, chosen = Run(as_path(out, "out")), composed({})
+    callbacks = as_list(callbacks, "callbacks", "a list of callbacks")
     _check(chosen, callbacks)
     make_parent(run.path.absolute())
     with lock(run.path.absolute()):
@@ -102,25 +103,26 @@ def train(  # noqa: PLR0913 - one parameter per choice
     return run
 
 
-def _values(config: RunConfig | Mapping[str, Any] | str | PathLike[str] | None) -> Mapping[str, Any]:
+def _values(config: RunConfig | Mapping[str, Any] | StrPath | None) -> Mapping[str, Any]:
     if config is None:
         return {}
     if isinstance(config, RunConfig):
         return config.values()
     if isinstance(config, Mapping):
-        return config
+        return as_mapping(config, "config")
     if isinstance(config, str | PathLike):
-        return load_toml(Path(config))
-    raise InputError(f"config is a RunConfig, a mapping or the path of a TOML file; found {config!r:.80}")
+        return load_toml(as_path(config, "config"))
+    raise refusal("config", "a RunConfig, a mapping of settings or the path of a TOML file", config)
 
 
 def _check(config: RunConfig, callbacks: Sequence[Callback]) -> None:
-    monitor = config.train.monitor
-    if monitor not in NAMES:
-        raise InputError(f"train.monitor: unknown metric '{monitor[:60]}'; {did_you_mean(monitor, NAMES)}")
+    try:
+        open_metric(config.train.monitor)
+    except InputError as error:
+        raise InputError(f"train.monitor: {error}") from None
     for callback in callbacks:
         if not isinstance(callback, Callback):
-            raise InputError(f"a callback is an instance of a class derived from ecoc.Callback; found {callback!r:.80}")
+            raise refusal("callbacks", "instances of classes derived from ecoc.Callback", callback)
 
 
 def _interrupted(error: BaseException, run: Run, data: Dataset) -> str:
