@@ -1,7 +1,7 @@
 """Additive attention, out[t] = sum_o M[t, o] (v . sigmoid(key_t[t] + key_o[o])) S[o], for NARM, STAMP and SR-GNN.
 
-There is a pair of keys for each cell of [B, L, L, h]; they are visited in blocks that stay in the cache, twice, and
-never stored. Two exponentials a position serve all pairs: sigmoid(a + b) = 1 / (1 + exp(-a) exp(-b)).
+The pairs of keys, [B, L, L, h], are computed in blocks that stay in the cache, twice, and never stored. Two
+exponentials per position serve all pairs: sigmoid(a + b) = 1 / (1 + exp(-a) exp(-b)).
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _LIMIT = 40.0
-"""Keys are cut to +-40, so that a product of two exponentials fits float32."""
+"""Keys are clamped to +-40, so that a product of two exponentials fits float32."""
 
 _ROWS = 10
-"""Queries of a block. The block reads no key after its last query, so fewer rows waste less on the future."""
+"""Queries per block. A block reads no key after its last query, so fewer rows waste less work on future positions."""
 
 _CELLS = 1 << 18
-"""Most floats of a block; measured best of 2^16..2^19."""
+"""Most floats per block; the fastest of 2^16..2^19 as measured."""
 
 
 def additive_attention(
@@ -26,7 +26,7 @@ def additive_attention(
 ) -> Tensor:
     """Every position over its past: keys [B, L, h], v [h], values [B, L, d] -> [B, L, d].
 
-    `weights` M [B, L, L] must be zero where o > t and gets no gradient; none means one wherever o <= t.
+    `weights` M [B, L, L] must be zero where o > t and gets no gradient; none: 1 wherever o <= t.
     """
     if torch.compiler.is_compiling():
         if weights is None:
@@ -55,15 +55,15 @@ def _blocks(count: int, length: int, width: int) -> Iterator[tuple[slice, slice,
 
 
 class _Additive(torch.autograd.Function):
-    """Keeps the inverse exponentials of the keys and the weighted scores [B, L, L]; computes pairs again to go back."""
+    """Keeps exp(-keys) and the weighted scores [B, L, L]; the backward pass computes the pairs again."""
 
     @staticmethod
     def forward(ctx: Any, key_t: Tensor, key_o: Tensor, v: Tensor, values: Tensor, weights: Tensor | None) -> Tensor:
         exp_t, exp_o = key_t.neg().exp_(), key_o.neg().exp_()
-        one = exp_t.new_ones(())
+        unit = exp_t.new_ones(())
         scores = exp_t.new_zeros(*key_t.shape[:2], key_t.shape[1])  # [B, L, L]
         for rows, t, o in _blocks(*key_t.shape):
-            pairs = torch.addcmul(one, exp_t[rows, t, None], exp_o[rows, None, o]).reciprocal_()
+            pairs = torch.addcmul(unit, exp_t[rows, t, None], exp_o[rows, None, o]).reciprocal_()
             scores[rows, t, o] = pairs @ v
         scores = scores.tril_() if weights is None else scores.mul_(weights)
         ctx.save_for_backward(exp_t, exp_o, v, values, weights, scores)
@@ -73,12 +73,12 @@ class _Additive(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         exp_t, exp_o, v, values, weights, scores = ctx.saved_tensors
-        one = exp_t.new_ones(())
+        unit = exp_t.new_ones(())
         grad_scores = grad @ values.mT
         grad_scores = grad_scores.tril_() if weights is None else grad_scores.mul_(weights)
         grad_t, grad_o, grad_v = torch.empty_like(exp_t), torch.zeros_like(exp_o), torch.zeros_like(v)
         for rows, t, o in _blocks(*exp_t.shape):
-            pairs = torch.addcmul(one, exp_t[rows, t, None], exp_o[rows, None, o]).reciprocal_()  # [b, t, o, h]
+            pairs = torch.addcmul(unit, exp_t[rows, t, None], exp_o[rows, None, o]).reciprocal_()  # [b, t, o, h]
             block = grad_scores[rows, t, o].contiguous()
             grad_v.addmv_(pairs.view(-1, v.shape[0]).T, block.view(-1))
             pairs.addcmul_(pairs, pairs, value=-1).mul_(block[..., None])  # the sigmoid's slope, s - s^2

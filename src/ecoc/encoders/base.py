@@ -14,38 +14,38 @@ from ecoc.encoders.dropout import Dropout
 
 
 class EncoderConfig(Config):
-    """What every encoder can be told."""
+    """Settings that every encoder has."""
 
     dim: int = Field(64, gt=0, le=4096, description="width d of item embeddings and preference vectors")
-    length: int = Field(50, gt=0, le=4096, description="most recent items of a history that are read")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of embedding cells dropped in training")
-    scale: bool = Field(True, description="multiply item embeddings by the root of dim on the way in")
-    init: float = Field(0.05, gt=0, description="standard deviation of the item embeddings at the start")
-    feedback: bool = Field(False, description="add an embedding of the feedback to each item of the history")
+    length: int = Field(50, gt=0, le=4096, description="number of most recent items of a history that are read")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of embedding cells set to zero in training")
+    scale: bool = Field(True, description="multiply the item embeddings of a history by the square root of dim")
+    init: float = Field(0.05, gt=0, description="standard deviation of the initial item embeddings")
+    feedback: bool = Field(False, description="add an embedding of the feedback to each item of a history")
 
 
 @dataclass(frozen=True)
 class PredictionTask:
-    """What an encoder is asked to predict in training: states, the items they should point at, losses of its own."""
+    """What an encoder learns to predict in training: states, their target items, and losses of its own."""
 
     states: Tensor  # [N, d]
     target: Tensor  # [N]
-    extra: dict[str, Tensor] = field(default_factory=dict)  # name -> loss, already weighted
-    all_states: Tensor | None = None  # [B, L, d] states after every position, if they were what was asked
+    extra: dict[str, Tensor] = field(default_factory=dict)  # loss by name, already weighted
+    all_states: Tensor | None = None  # [B, L, d] states after every position, if the task encodes the batch as it is
 
 
 class Encoder(nn.Module, ABC):
     """Base of every encoder. The policy owns the item table and passes `items(table)`, [V, d], to each call.
 
-    `forward` gives the state after every position; position t depends on items 0..t only. Rows are padded on the right,
-    so a causal encoder never sees padding; what it returns at padded positions is never used.
+    `forward` returns the state after every position; position t depends on items 0..t only. Rows are padded on the
+    right, so a causal encoder never reads padding. What it returns at padded positions is never used.
     """
 
     class Config(EncoderConfig):
         """Settings of the encoder."""
 
     transforms_items: ClassVar[bool] = False
-    """Whether `items` does more than return the table: then a step touches every row of it."""
+    """Whether `items` changes the table. A step then reads every row of it."""
 
     def __init__(self, config: EncoderConfig, dims: Dims) -> None:
         super().__init__()
@@ -56,34 +56,34 @@ class Encoder(nn.Module, ABC):
         self.feedback = nn.Embedding(dims.feedback + 1, config.dim, padding_idx=0) if config.feedback else None
         if self.feedback is not None:
             nn.init.zeros_(self.feedback.weight)
-        self.sparse = False  # whether look-ups leave row-sparse gradients on the item table
+        self.sparse = False  # whether look-ups give the item table row-sparse gradients
 
     @abstractmethod
     def forward(self, embedded: Tensor, history: History) -> Tensor:
         """Embedded history [B, L, d] -> state after each position [B, L, d]."""
 
     def last(self, embedded: Tensor, history: History) -> Tensor:
-        """State after the whole history, [B, d]; no row is empty. Overridden where it is cheaper than all positions."""
+        """State after the whole history, [B, d]; no row is empty. Override it where that is cheaper."""
         return at(self(embedded, history), history.lengths - 1)
 
     def embed(self, items: Tensor, history: History) -> Tensor:
-        """Look up, scale and drop: item vectors [V, d] -> [B, L, d]."""
+        """Embedded history with dropout: item vectors [V, d] -> [B, L, d]."""
         return self.dropout(self.look_up(items, history))
 
     def look_up(self, items: Tensor, history: History) -> Tensor:
-        """Item vectors of a history, scaled, with feedback if it is read: [B, L, d]; zero at padding."""
-        found = nn.functional.embedding(history.items, items, padding_idx=PAD, sparse=self.sparse)
-        found = found * self.scale if self.scale != 1.0 else found
+        """Scaled item vectors of a history, plus feedback if it is read: [B, L, d]; zero at padding."""
+        vectors = nn.functional.embedding(history.items, items, padding_idx=PAD, sparse=self.sparse)
+        vectors = vectors * self.scale if self.scale != 1.0 else vectors
         if self.feedback is not None and history.feedback is not None:
-            found = found + self.feedback(history.feedback)
-        return found
+            vectors = vectors + self.feedback(history.feedback)
+        return vectors
 
     def items(self, table: Tensor) -> Tensor:
-        """The item vectors that enter histories and scores: the table itself unless an encoder transforms it."""
+        """The item vectors that histories and scores use: the table itself unless an encoder transforms it."""
         return table
 
     def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
-        """States and the items to predict from them: by default, each position predicts its successor."""
+        """The training task of a batch. By default each position predicts the item that follows it."""
         states = self(self.embed(items, batch.history), batch.history)
         wanted = (batch.target != PAD).flatten().nonzero().squeeze(1)
         return PredictionTask(
@@ -91,7 +91,7 @@ class Encoder(nn.Module, ABC):
         )
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
-        """Take fixed statistics of the training sequences into buffers, before the first step."""
+        """Store fixed statistics of the training sequences in buffers, before the first step."""
 
 
 def at(states: Tensor, index: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def prefixes(history: History) -> History:
 
 
 def mlp(width: int, hidden: int, out: int) -> nn.Sequential:
-    """Two linear layers with a ReLU between; one layer if `hidden` is 0."""
+    """Two linear layers with a ReLU between; a single layer if `hidden` is 0."""
     if hidden == 0:
         return nn.Sequential(nn.Linear(width, out))
     return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out))

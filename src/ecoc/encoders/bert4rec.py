@@ -1,4 +1,4 @@
-"""BERT4Rec: sequential recommendation as a cloze test (Sun et al., 2019)."""
+"""BERT4Rec: sequential recommendation as a cloze test (Sun et al., 2019); docs/equations.md §4.11."""
 
 import torch
 from pydantic import Field
@@ -10,29 +10,34 @@ from ecoc.encoders.base import Encoder, PredictionTask
 from ecoc.encoders.transformer import AttentionConfig, Transformer
 
 _ROWS = 1024
-"""Prefixes encoded at a time."""
+"""Prefixes that are encoded together."""
 
 
 class BERT4Rec(Encoder):
-    """Bidirectional self-attention over items and one mask; the state after a prefix is the output at its mask.
+    """Bidirectional self-attention over items and a mask; the state after a prefix is the output at its mask.
 
-    A row holds at most `length` places: in training the last events of the window, at inference the last items of the
-    prefix and the mask right after them. Either way the oldest event kept is at position 0.
+    A row has at most `length` positions: in training the last events of the window, at inference the last items of the
+    prefix and the mask right after them. The oldest event kept is at position 0 in both cases.
+
+    Differs from the paper: pre-norm blocks, no bias per item in the output, and in half of the training windows the
+    last event alone is masked.
     """
 
     class Config(AttentionConfig):
         """Settings of BERT4Rec."""
 
         length: int = Field(
-            50, gt=1, le=4096, description="most recent items of a history that are read, mask included"
+            50, gt=1, le=4096, description="number of most recent items of a history that are read, mask included"
         )
-        dropout: float = Field(0.2, ge=0, lt=1, description="share of embedding cells dropped in training")
-        blocks: int = Field(2, gt=0, le=64, description="self-attention blocks")
+        dropout: float = Field(0.2, ge=0, lt=1, description="share of embedding cells set to zero in training")
+        blocks: int = Field(2, gt=0, le=64, description="number of self-attention blocks")
         inner: int = Field(256, gt=0, le=65536, description="width of the feed-forward layer")
         mask_ratio: float = Field(
-            0.2, ge=0, le=1, description="share of a window's events masked; never fewer than one"
+            0.2, ge=0, le=1, description="share of a window's events that are masked, at least one event"
         )
-        last_share: float = Field(0.5, ge=0, le=1, description="share of windows whose last event alone is masked")
+        last_share: float = Field(
+            0.5, ge=0, le=1, description="share of windows in which the last event alone is masked"
+        )
 
     def __init__(self, config: Config, dims: Dims) -> None:
         super().__init__(config, dims)
@@ -40,13 +45,13 @@ class BERT4Rec(Encoder):
         self.mask = nn.Parameter(torch.empty(config.dim))
         self.positions = nn.Parameter(torch.empty(config.length, config.dim))
         for vectors in (self.mask, self.positions):
-            # As large as an item's: the mask knows its neighbours by position alone, and smaller ones are heard late.
+            # As large as item vectors: the mask finds its neighbours by position alone; smaller vectors learn late.
             nn.init.normal_(vectors, std=config.init * self.scale)
         self.transformer = Transformer(config.dim, config, "gelu")
         self.head = nn.Sequential(nn.Linear(config.dim, config.dim), nn.GELU(), nn.LayerNorm(config.dim))
 
     def embed(self, items: Tensor, history: History) -> Tensor:
-        """Item vectors only, not yet dropped: mask and positions differ from prefix to prefix."""
+        """Item vectors without dropout: mask and positions differ between prefixes and are added later."""
         return self.look_up(items, history)
 
     def forward(self, embedded: Tensor, history: History) -> Tensor:
@@ -61,7 +66,7 @@ class BERT4Rec(Encoder):
         return self._read(embedded, history.lengths)
 
     def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
-        """Cloze: hide events of the window that are targets, and predict them from all the others."""
+        """Cloze task: mask events of the window that are targets and predict them from all others."""
         window, wanted = self._window(batch)
         masked = self._sample_masked(window, wanted)  # [B, W]
         x = torch.where(masked[..., None], self.mask, self.look_up(items, window)) + self.positions[: masked.shape[1]]
@@ -74,8 +79,8 @@ class BERT4Rec(Encoder):
         steps = torch.arange(width, device=embedded.device)
         kept = lengths.clamp(max=width - 1)[:, None]  # [N, 1]
         index = (lengths[:, None] - kept + steps).clamp(max=embedded.shape[1] - 1)  # [N, W]
-        found = embedded.gather(1, index[..., None].expand(-1, -1, self.dim))
-        x = torch.where((steps == kept)[..., None], self.mask, found) + self.positions[:width]
+        vectors = embedded.gather(1, index[..., None].expand(-1, -1, self.dim))
+        x = torch.where((steps == kept)[..., None], self.mask, vectors) + self.positions[:width]
         return self.head(self.transformer.last(self.dropout(x), kept.squeeze(1), (steps <= kept)[:, None, None]))
 
     def _window(self, batch: Batch) -> tuple[History, Tensor]:
@@ -99,7 +104,7 @@ class BERT4Rec(Encoder):
         return History(cut(events), feedback), cut(after) != PAD
 
     def _sample_masked(self, window: History, wanted: Tensor) -> Tensor:
-        """Which events to hide, [B, W]: some of the targets, at least one a row; in some rows, the last alone."""
+        """Which events are masked, [B, W]: some targets, at least one per row; in some rows the last event alone."""
         noise = torch.rand(wanted.shape, device=wanted.device).masked_fill(~wanted, torch.inf)
         cloze = (noise < self.mask_ratio) | (noise == noise.amin(1, keepdim=True))
         steps = torch.arange(wanted.shape[1], device=wanted.device)

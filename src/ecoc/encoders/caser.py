@@ -1,4 +1,4 @@
-"""Caser: convolutional sequence embedding (Tang and Wang, 2018), without its user vector and untied output table."""
+"""Caser: convolutional sequence embedding (Tang and Wang, 2018); docs/equations.md §4.4."""
 
 from functools import reduce
 
@@ -13,15 +13,23 @@ from ecoc.encoders.dropout import Dropout
 
 
 class Caser(Encoder):
-    """Filters over the image of the last `window` items, zero rows before the first; ends with a linear layer."""
+    """Filters over the image of the last `window` item vectors, with zero rows before the first; then a linear layer.
+
+    Differs from the paper: no user vector, no output table of its own (tied weights), no ReLU after the linear layer,
+    and L_BC with the next item as the only target.
+    """
 
     class Config(EncoderConfig):
         """Settings of Caser."""
 
-        window: int = Field(5, gt=0, le=64, description="most recent items that a state sees")
-        vertical: int = Field(4, gt=0, le=4096, description="vertical filters, each a weighted sum of the window")
-        horizontal: int = Field(16, gt=0, le=4096, description="horizontal filters of each height 1..window")
-        conv_dropout: float = Field(0.25, ge=0, lt=1, description="share of the filters' outputs dropped in training")
+        window: int = Field(5, gt=0, le=64, description="number of most recent items that a state depends on")
+        vertical: int = Field(
+            4, gt=0, le=4096, description="number of vertical filters, each a weighted sum over the window"
+        )
+        horizontal: int = Field(16, gt=0, le=4096, description="number of horizontal filters of each height 1..window")
+        conv_dropout: float = Field(
+            0.25, ge=0, lt=1, description="share of the filters' outputs set to zero in training"
+        )
 
     def __init__(self, config: Config, dims: Dims) -> None:
         super().__init__(config, dims)
@@ -62,9 +70,11 @@ class Caser(Encoder):
         return reduce(torch.add, parts, self.vertical_bias[:, None]).flatten(2)
 
     def _horizontal(self, padded: Tensor) -> Tensor:
-        """Each filter once a position, though windows overlap; then its maximum over its places in the window."""
+        """Each filter once per position, although windows overlap; then its maximum over the window."""
         filters = torch.cat([rows.flatten(1) for rows in self.horizontal], 1)
-        products = iter((padded @ filters).chunk(self.window * (self.window + 1) // 2, -1))  # one a row of a filter
+        products = iter(
+            (padded @ filters).chunk(self.window * (self.window + 1) // 2, -1)
+        )  # one product per row of a filter
         highest = []
         for height in range(1, self.window + 1):
             places = padded.shape[1] - height + 1  # where a filter can start

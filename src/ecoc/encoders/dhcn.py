@@ -1,4 +1,4 @@
-"""DHCN: self-supervised hypergraph convolutional networks for session-based recommendation (Xia et al., 2021)."""
+"""DHCN: self-supervised hypergraph convolutions for sessions (Xia et al., 2021); docs/equations.md §4.8."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -14,22 +14,26 @@ from ecoc.encoders.base import Encoder, EncoderConfig, PredictionTask, at
 from ecoc.encoders.hypergraph import Hypergraph, incidence, overlap
 
 _CELLS = 1 << 18
-"""Most floats of a block of query-key pairs, if it is more than one query; measured best of 2^16..2^19."""
+"""Most floats per block of query-key pairs (at least one query); the fastest of 2^16..2^19 as measured."""
 
 
 class DHCN(Encoder):
-    """Items smoothed over the training sessions that hold them; a session is read by attention with reversed positions.
+    """Items are smoothed over the training sessions with them; attention with reversed positions reads a session.
 
     x*_j = tanh(W1 [x_j; pos_{t-j+1}] + b), state_t = sum_{j<=t} (f . sigmoid(W2 mean_{j<=t} x + W3 x*_j + c)) x_j.
-    A second view of the batch's sessions, smoothed over their overlap, is contrasted with their states in training.
+    In training a second view of the batch's sessions, smoothed over their overlap, is contrasted with their states.
+
+    Differs from the paper: the contrast is a mean over the batch, and its gradient also flows through the second view.
     """
 
     class Config(EncoderConfig):
         """Settings of DHCN."""
 
-        layers: int = Field(3, gt=0, le=16, description="convolutions over the hypergraph and over the line graph")
+        layers: int = Field(
+            3, gt=0, le=16, description="number of convolutions over the hypergraph and over the line graph"
+        )
         ssl: float = Field(
-            0.01, ge=0, description="weight of the contrast of the two views, a mean over the rows of a batch"
+            0.01, ge=0, description="weight of the contrastive loss of the two views, a mean over the rows of a batch"
         )
 
     transforms_items: ClassVar[bool] = True
@@ -49,7 +53,9 @@ class DHCN(Encoder):
         self.key = nn.Linear(config.dim, config.dim)  # W3 and c
         self.score = nn.Parameter(torch.empty(config.dim))  # f
         nn.init.uniform_(self.positions, -(config.dim**-0.5), config.dim**-0.5)
-        nn.init.uniform_(self.score, 0, config.dim**-0.5)  # negative weights would point away from the items, for good
+        nn.init.uniform_(
+            self.score, 0, config.dim**-0.5
+        )  # negative weights would point away from the items and stay there
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
         self.members, self.offsets = (part.to(self.members.device) for part in incidence(sessions))
@@ -61,7 +67,7 @@ class DHCN(Encoder):
 
     def forward(self, embedded: Tensor, history: History) -> Tensor:
         steps = torch.arange(1, embedded.shape[1] + 1, device=embedded.device)
-        mean = self._asked(embedded.cumsum(1) / steps[:, None])
+        mean = self._query(embedded.cumsum(1) / steps[:, None])
         places = self.position_part(self.positions)
         weights = _Weights.apply(self.item_part(embedded), places, mean, self.key.weight, self.score)  # type: ignore[no-untyped-call]
         return weights @ embedded
@@ -69,7 +75,7 @@ class DHCN(Encoder):
     def last(self, embedded: Tensor, history: History) -> Tensor:
         lengths = history.lengths[:, None]
         back = lengths - 1 - torch.arange(embedded.shape[1], device=embedded.device)  # [B, L]
-        mean = self._asked(embedded.sum(1) / lengths)  # [B, d]; padding is zero
+        mean = self._query(embedded.sum(1) / lengths)  # [B, d]; padding is zero
         mixed = torch.tanh(self.item_part(embedded) + self.position_part(self.positions)[back.clamp(min=0)])
         weights = torch.sigmoid(mixed @ self.key.weight.T + mean[:, None]) @ self.score * (back >= 0)  # [B, L]
         return (weights[:, None] @ embedded).squeeze(1)
@@ -81,7 +87,7 @@ class DHCN(Encoder):
         extra = {} if self.ssl == 0 else {"ssl": self.ssl * self._contrast(states, embedded, history)}
         return PredictionTask(states[wanted], batch.target[wanted], extra, states)
 
-    def _asked(self, mean: Tensor) -> Tensor:
+    def _query(self, mean: Tensor) -> Tensor:
         """W2 mean + c."""
         return self.mean_key(mean) + self.key.bias
 
@@ -97,46 +103,46 @@ class DHCN(Encoder):
         """Mean item vectors [B, d] of sessions, spread over their overlap: the average of all layers, [B, d]."""
         shares = overlap(items, means.dtype)
         shares = shares / shares.sum(1, keepdim=True)
-        found = means
+        total = means
         for _ in range(self.layers):
-            found = means + shares @ found  # by Horner's rule, as (1 + A (1 + A (1 + A))) x
-        return found / (self.layers + 1)
+            total = means + shares @ total  # by Horner's rule, as (1 + A (1 + A (1 + A))) x
+        return total / (self.layers + 1)
 
 
 class _Weights(torch.autograd.Function):
-    """f . sigmoid(asked[t] + W3 tanh(mixed[j] + places[t - j])) for each j <= t, else 0: [B, L, L].
+    """f . sigmoid(query[t] + W3 tanh(mixed[j] + places[t - j])) for each j <= t, else 0: [B, L, L].
 
-    The pairs [B, L, L, d] are visited in blocks of queries that stay in the cache, and made again to go back.
+    The pairs [B, L, L, d] are computed in blocks of queries that stay in the cache, and again in the backward pass.
     """
 
     @staticmethod
-    def forward(ctx: Any, mixed: Tensor, places: Tensor, asked: Tensor, key: Tensor, score: Tensor) -> Tensor:
+    def forward(ctx: Any, mixed: Tensor, places: Tensor, query: Tensor, key: Tensor, score: Tensor) -> Tensor:
         weights = mixed.new_zeros(*mixed.shape[:2], mixed.shape[1])
-        for queries, _, _, gate in _blocks(mixed, places, asked, key):
+        for queries, _, _, gate in _blocks(mixed, places, query, key):
             weights[:, queries, : queries.stop] = gate @ score
-        ctx.save_for_backward(mixed, places, asked, key, score)
+        ctx.save_for_backward(mixed, places, query, key, score)
         return weights.tril_()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        mixed, places, asked, key, score = ctx.saved_tensors
-        by_mixed, by_places, by_asked, by_key, by_score = (torch.zeros_like(part) for part in ctx.saved_tensors)
-        grad, one, width = grad.tril(), score.new_ones(()), len(score)
-        for queries, back, pairs, gate in _blocks(mixed, places, asked, key):
+        mixed, places, query, key, score = ctx.saved_tensors
+        by_mixed, by_places, by_query, by_key, by_score = (torch.zeros_like(part) for part in ctx.saved_tensors)
+        grad, unit, width = grad.tril(), score.new_ones(()), len(score)
+        for queries, back, pairs, gate in _blocks(mixed, places, query, key):
             block = grad[:, queries, : queries.stop].contiguous()  # [B, rows, keys]
             by_score.addmv_(gate.view(-1, width).T, block.view(-1))
             slope = gate.addcmul_(gate, gate, value=-1).mul_(block[..., None]).mul_(score)
-            by_asked[:, queries] = slope.sum(2)
+            by_query[:, queries] = slope.sum(2)
             by_key.addmm_(slope.view(-1, width).T, pairs.view(-1, width))
-            slope = torch.addcmul(one, pairs, pairs, value=-1).mul_(slope @ key)
+            slope = torch.addcmul(unit, pairs, pairs, value=-1).mul_(slope @ key)
             by_mixed[:, : queries.stop] += slope.sum(1)
             by_places.index_add_(0, back.view(-1), slope.sum(0).view(-1, width))
-        return by_mixed, by_places, by_asked, by_key, by_score
+        return by_mixed, by_places, by_query, by_key, by_score
 
 
 def _blocks(
-    mixed: Tensor, places: Tensor, asked: Tensor, key: Tensor
+    mixed: Tensor, places: Tensor, query: Tensor, key: Tensor
 ) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
     """Queries; t - j [rows, keys], 0 for the future; tanh and sigmoid of each pair [B, rows, keys, d]."""
     length = mixed.shape[1]
@@ -146,4 +152,4 @@ def _blocks(
         queries = slice(first, min(first + rows, length))
         back = (steps[queries, None] - steps[: queries.stop]).clamp(min=0)
         pairs = (mixed[:, None, : queries.stop] + places[back]).tanh_()
-        yield queries, back, pairs, (pairs @ key.T).add_(asked[:, queries, None]).sigmoid_()
+        yield queries, back, pairs, (pairs @ key.T).add_(query[:, queries, None]).sigmoid_()

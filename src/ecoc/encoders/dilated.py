@@ -1,4 +1,4 @@
-"""Dilated causal convolution in time-major layout, where a delay is a shift of whole rows: no padding and no copy."""
+"""Dilated causal convolution in time-major layout, in which a delay is a shift of rows: no padding and no copy."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 
 def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
-    """`conv1d` that sees the past only: x [L, B, in], weight [k, in, out], oldest tap first, bias [out] -> [L, B, out].
+    """`conv1d` over the past only: x [L, B, in], weight [k, in, out], oldest tap first, bias [out] -> [L, B, out].
 
     y[t] = bias + sum_j x[t - j dilation] weight[k - 1 - j].
     """
@@ -19,7 +19,7 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tenso
 
 
 def _plain(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
-    """The same on a padded copy, for a tracer: no size decides what is done."""
+    """The same on a padded copy, for tracing: no branch depends on a size."""
     length, taps = x.shape[0], weight.shape[0]
     padded = pad(x, (0, 0, 0, 0, (taps - 1) * dilation, 0))
     for tap in range(taps):
@@ -34,7 +34,7 @@ def _delays(weight: Tensor, shift: int) -> list[tuple[int, int]]:
 
 
 class _CausalConv(torch.autograd.Function):
-    """One matrix product a tap, on contiguous rows of [L B, in]; a delay of one step is a shift of B rows.
+    """One matrix product per tap, on contiguous rows of [L B, in]; a delay of one step is a shift of B rows.
 
     A tap that reaches before the start of the sequences gets no rows, and costs nothing.
     """

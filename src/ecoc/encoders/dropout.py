@@ -1,4 +1,4 @@
-"""Dropout with a byte a cell: one 64-bit random number decides eight of them."""
+"""Dropout with one random byte per cell: one 64-bit random number decides eight cells."""
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,6 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.threshold == 0:
             return x
-        return x * self.mask(x.shape, x)
-
-    def mask(self, shape: torch.Size | tuple[int, ...], like: Tensor) -> Tensor:
-        """Zeros and 256/(256 - threshold)s, to multiply with."""
-        cells = torch.Size(shape).numel()
-        words = torch.empty((cells + 7) // 8, dtype=torch.int64, device=like.device).random_(-(2**63), None)
-        kept = words.view(torch.uint8)[:cells] >= self.threshold
-        return kept.view(shape).to(like.dtype).mul_(256 / (256 - self.threshold))
+        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device).random_(-(2**63), None)
+        kept = words.view(torch.uint8)[: x.numel()] >= self.threshold
+        return x * kept.view(x.shape).to(x.dtype).mul_(256 / (256 - self.threshold))

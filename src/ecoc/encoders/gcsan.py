@@ -1,4 +1,4 @@
-"""GC-SAN: graph contextualized self-attention for session-based recommendation (Xu et al., 2019)."""
+"""GC-SAN: graph contextualized self-attention for sessions (Xu et al., 2019); docs/equations.md §4.7."""
 
 from typing import cast
 
@@ -13,18 +13,20 @@ from ecoc.encoders.transformer import AttentionConfig, Block
 
 
 class NodeBlock(Block):
-    """A self-attention block that can read the nodes of all prefixes in the form of positions."""
+    """A self-attention block that can read the nodes of all prefixes in the positions form."""
 
     def positions(self, here: Tensor, left: Tensor, graphs: PositionGraphs) -> Tensor:
         """The last position of every prefix, [B, L, d].
 
-        A softmax over positions is one over distinct nodes with the logarithm of how often each occurs as bias: those
-        that are not the last node are in states `left`, the last one is in state `here`.
+        A softmax over positions equals a softmax over distinct nodes with the logarithm of their counts as bias. The
+        last node is in state `here`, all other nodes are in states `left`.
         """
         normed = self.before_attention(torch.cat([here, left], 1))  # [B, 2L, d]
-        often = graphs.count.log()
-        others = often[:, None].masked_fill(graphs.others == 0, -torch.inf)  # [B, L, L]
-        own = often[:, None].masked_fill(~torch.eye(here.shape[1], dtype=torch.bool, device=here.device), -torch.inf)
+        log_count = graphs.count.log()
+        others = log_count[:, None].masked_fill(graphs.others == 0, -torch.inf)  # [B, L, L]
+        own = log_count[:, None].masked_fill(
+            ~torch.eye(here.shape[1], dtype=torch.bool, device=here.device), -torch.inf
+        )
         asking, _ = normed.chunk(2, 1)
         attended = self._attend(self.query(asking), normed, torch.cat([own, others], 2)[:, None])
         return self._feed_forward(here + self.dropout(attended))
@@ -33,13 +35,17 @@ class NodeBlock(Block):
 class GCSAN(SessionGraphEncoder):
     """Self-attention among the node states of a prefix's positions: omega E_last + (1 - omega) h_last.
 
-    h are the states after propagation, E what the blocks make of them. There are no positional embeddings.
+    h are the states after propagation, E the output of the blocks for them. There are no positional embeddings.
+
+    Differs from the paper: pre-norm blocks, by default one with two heads; the session graph is that of `SRGNN`.
     """
 
     class Config(AttentionConfig, GraphConfig):
         """Settings of GC-SAN."""
 
-        omega: float = Field(0.6, ge=0, le=1, description="share of self-attention in the state, the rest is the graph")
+        omega: float = Field(
+            0.6, ge=0, le=1, description="weight of self-attention in the state; the graph has the rest"
+        )
 
     def __init__(self, config: Config, dims: Dims) -> None:
         super().__init__(config, dims)

@@ -1,4 +1,4 @@
-"""GRU4Rec: session-based recommendation with a recurrent net (Hidasi et al., 2016)."""
+"""GRU4Rec: session-based recommendation with a recurrent net (Hidasi et al., 2016); docs/equations.md §4.1."""
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -8,12 +8,16 @@ from ecoc.encoders.base import Encoder, EncoderConfig, at, mlp
 
 
 class GRU4Rec(Encoder):
-    """One recurrent layer; its state after each item, through a head, is the preference."""
+    """A GRU layer; the state after each item is a head of its hidden state.
+
+    Differs from the paper: item embeddings are read and score (tied weights), windows are trained by L_BC instead of
+    session-parallel batches with TOP1, and a head with a ReLU follows the GRU.
+    """
 
     class Config(EncoderConfig):
         """Settings of GRU4Rec."""
 
-        hidden: int = Field(128, gt=0, le=65536, description="width of the recurrent state")
+        hidden: int = Field(128, gt=0, le=65536, description="width of the GRU state")
         head: int = Field(256, ge=0, le=65536, description="hidden width of the head; 0 for a single linear layer")
 
     def __init__(self, config: Config, dims: Dims) -> None:
@@ -30,7 +34,7 @@ class GRU4Rec(Encoder):
 
 
 def start(gru: nn.GRU, head: nn.Sequential) -> None:
-    """Xavier inputs, orthogonal recurrence, He head: from torch's own, smaller start, training lags for long."""
+    """Xavier input weights, orthogonal recurrence, He head: with torch's smaller defaults training starts slowly."""
     for name, values in gru.named_parameters():
         if name.startswith("weight_ih"):
             nn.init.xavier_uniform_(values)

@@ -1,4 +1,4 @@
-"""The two graphs of DHCN: training sessions as hyperedges over items, and the overlap of the sessions of a batch."""
+"""The two graphs of DHCN: training sessions as hyperedges over items, and the overlap of a batch's sessions."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from torch.nn.functional import embedding_bag
 from ecoc.batch import PAD, TrainSequences
 
 _DENSE_ITEMS = 8192
-"""Most rows of a dense operator, which then takes 256 MB."""
+"""Most rows of a dense operator, which takes up to 256 MB."""
 
 _DENSE_COST = 2
-"""A dense operator is used if it has at most as many cells for each entry that the sparse products would visit."""
+"""A dense operator is used if it has at most this many cells per entry that the sparse products would read."""
 
 _DENSE_COLUMNS = 1 << 24
-"""Most floats a session-by-item matrix takes while the dense operator is made."""
+"""Most floats of a session-by-item matrix while the dense operator is computed."""
 
 
 def incidence(sessions: TrainSequences) -> tuple[Tensor, Tensor]:
@@ -32,10 +32,10 @@ def incidence(sessions: TrainSequences) -> tuple[Tensor, Tensor]:
 class Hypergraph:
     """Smooths item vectors: X^ = (X + PX + ... + P^layers X) / (layers + 1) with P = D^-1 H B^-1 H'.
 
-    H [V, S] says which items a session holds, D how many sessions hold an item, B how many items a session holds. H H'
-    is never formed: a layer is two sums over the entries of H; a dense [V, V] operator is made where it is cheaper. An
-    item in no session has no neighbours: of the average it keeps its own share, X / (layers + 1), so that a vector that
-    training never moved does not outweigh the others. Fixed once made; copies of a model share it.
+    H [V, S] is 1 where a session contains an item; D counts the sessions of an item, B the items of a session. H H' is
+    never formed: a layer is two sums over the entries of H. Where it is cheaper, a dense [V, V] operator is used. An
+    item in no session has no neighbours and keeps X / (layers + 1), so that a vector that training never moved does not
+    outweigh the others. The graph never changes; copies of a model share it.
     """
 
     def __init__(self, members: Tensor, offsets: Tensor, layers: int, table: Tensor) -> None:
@@ -57,7 +57,7 @@ class Hypergraph:
         return self
 
     def made_of(self, members: Tensor, offsets: Tensor, table: Tensor) -> bool:
-        """Whether it stands for these sessions and fits the table."""
+        """Whether it was made from these sessions and fits the table."""
         return (
             self.kind == (table.shape[0], table.dtype, table.device)
             and torch.equal(self.members, members)
@@ -72,19 +72,19 @@ class Hypergraph:
         """A X, where A = (I + P + ... + P^layers) / (layers + 1)."""
         if self.operator is not None:
             return self.operator @ x
-        found = x
+        total = x
         for _ in range(self.layers):
-            found = x + self._neighbours(found).mul_(self.per_degree)
-        return found / (self.layers + 1)
+            total = x + self._neighbours(total).mul_(self.per_degree)
+        return total / (self.layers + 1)
 
     def apply_transposed(self, x: Tensor) -> Tensor:
         """A' X."""
         if self.operator is not None:
             return self.operator.T @ x
-        found = x
+        total = x
         for _ in range(self.layers):
-            found = x + self._neighbours(found * self.per_degree)
-        return found / (self.layers + 1)
+            total = x + self._neighbours(total * self.per_degree)
+        return total / (self.layers + 1)
 
     def _neighbours(self, x: Tensor) -> Tensor:
         """H B^-1 H' X."""

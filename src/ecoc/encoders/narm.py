@@ -1,4 +1,4 @@
-"""NARM: neural attentive session-based recommendation (Li et al., 2017)."""
+"""NARM: neural attentive session-based recommendation (Li et al., 2017); docs/equations.md §4.2."""
 
 import torch
 from pydantic import Field
@@ -12,14 +12,20 @@ from ecoc.encoders.gru4rec import start
 
 
 class NARM(Encoder):
-    """A recurrent layer read twice: its last state, and all states weighted by additive attention from the last."""
+    """A GRU; the state joins its last hidden state and the sum of all, weighted by additive attention.
+
+    Differs from the paper: a head with a ReLU instead of the bilinear decoder, as in the code released with ECoC, and
+    L_BC. Attention weights have no softmax, as in the paper.
+    """
 
     class Config(EncoderConfig):
         """Settings of NARM."""
 
-        hidden: int = Field(128, gt=0, le=65536, description="width of the recurrent state")
+        hidden: int = Field(128, gt=0, le=65536, description="width of the GRU state")
         head: int = Field(256, ge=0, le=65536, description="hidden width of the head; 0 for a single linear layer")
-        readout_dropout: float = Field(0.25, ge=0, lt=1, description="share of the head's input dropped in training")
+        readout_dropout: float = Field(
+            0.25, ge=0, lt=1, description="share of the head's inputs set to zero in training"
+        )
 
     def __init__(self, config: Config, dims: Dims) -> None:
         super().__init__(config, dims)

@@ -1,4 +1,4 @@
-"""NextItNet: a stack of dilated causal convolutions (Yuan et al., 2019)."""
+"""NextItNet: a stack of dilated causal convolutions (Yuan et al., 2019); docs/equations.md §4.5."""
 
 from typing import Annotated, cast
 
@@ -39,7 +39,11 @@ class Convolution(nn.Module):
 
 
 class NextItNet(Encoder):
-    """Residual blocks of growing dilation; the past that a state sees grows with their sum."""
+    """Residual blocks of dilated causal convolutions; the receptive field grows with the sum of the dilations.
+
+    Differs from the paper: no final linear layer by default, tied weights, and the gains of each block's last layer
+    norm start at 1 / sqrt(blocks).
+    """
 
     class Config(EncoderConfig):
         """Settings of NextItNet."""
@@ -47,14 +51,14 @@ class NextItNet(Encoder):
         dilations: tuple[Annotated[int, Field(gt=0, le=4096)], ...] = Field(
             (1, 2, 4, 8, 1, 2, 4, 8), min_length=1, max_length=256, description="dilation of each residual block"
         )
-        kernel: int = Field(3, gt=0, le=64, description="taps of a convolution")
-        final_fc: bool = Field(False, description="end with a linear layer")
+        kernel: int = Field(3, gt=0, le=64, description="kernel size of a convolution")
+        final_fc: bool = Field(False, description="add a final linear layer")
 
     def __init__(self, config: Config, dims: Dims) -> None:
         super().__init__(config, dims)
         self.blocks = nn.Sequential(*(Residual(config.dim, config.kernel, dilation) for dilation in config.dilations))
         self.final = nn.Linear(config.dim, config.dim) if config.final_fc else nn.Identity()
-        for block in self.blocks:  # blocks only add what is positive: together they start no larger than one
+        for block in self.blocks:  # blocks add positive values only: their sum should not start too large
             nn.init.constant_(cast(Residual, block).wide.norm.weight, len(config.dilations) ** -0.5)
 
     def forward(self, embedded: Tensor, history: History) -> Tensor:

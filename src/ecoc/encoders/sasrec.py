@@ -1,4 +1,4 @@
-"""SASRec: self-attentive sequential recommendation (Kang and McAuley, 2018)."""
+"""SASRec: self-attentive sequential recommendation (Kang and McAuley, 2018); docs/equations.md §4.9."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,12 @@ from ecoc.encoders.transformer import AttentionConfig, Transformer
 
 
 class SASRec(Encoder):
-    """Causal self-attention over items plus learned positions; position t is the t-th item read."""
+    """Causal self-attention over item vectors plus learned positions.
+
+    Differs from the paper: L_BC instead of binary cross-entropy with one sampled negative per position; by default one
+    block with two heads and a feed-forward layer of width 128 (the paper: two blocks, one head, width d); positions
+    count from the oldest item read, because padding is on the right.
+    """
 
     class Config(AttentionConfig):
         """Settings of SASRec."""
@@ -21,8 +26,8 @@ class SASRec(Encoder):
         self.transformer = Transformer(config.dim, config)
 
     def embed(self, items: Tensor, history: History) -> Tensor:
-        found = self.look_up(items, history)
-        return self.dropout(found + self.positions[: found.shape[1]])
+        vectors = self.look_up(items, history)
+        return self.dropout(vectors + self.positions[: vectors.shape[1]])
 
     def forward(self, embedded: Tensor, history: History) -> Tensor:
         return self.transformer(embedded)

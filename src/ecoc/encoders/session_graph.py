@@ -1,14 +1,14 @@
-"""Session graphs: the items of a history joined by its transitions, and gated propagation over them.
+"""Session graphs: the items of a history, joined by its transitions, and gated propagation over them.
 
-The nodes of a graph are the distinct items of one prefix of a history; an edge joins two that followed each other, once
-however often they did; a node hears the mean over its in-edges and the mean over its out-edges. The graph grows with
-the prefix, so a node has other states in other prefixes. Two forms give the same answer:
+The nodes of a graph are the distinct items of a prefix of the history. An edge joins two items that followed each
+other; it counts once. A node receives the mean over its in-edges and the mean over its out-edges. The graph grows with
+the prefix, so a node has different states in different prefixes. Two forms give the same result:
 
-rows        one graph a row. Slots are positions; a node lives in the slot of its first one. Any number of steps.
+rows        one graph per row. Slots are positions; a node uses the slot of its first position. Any number of steps.
 positions   all prefixes at once, for one propagation step. From prefix t-1 to t only the edge i_{t-1} -> i_t may be new
             and only its two ends change, so a sequence has 2L states: `here[t]` of i_t in prefix t, and `left[o]` of
             i_o in prefix o+1. In prefix t the node of position j is in state `here[t]` if i_j = i_t, else `left[o]`,
-            o the last position of i_j.
+            where o is the last position of i_j.
 """
 
 from abc import abstractmethod
@@ -22,12 +22,12 @@ from torch.utils.checkpoint import checkpoint
 from ecoc.batch import PAD, Dims, History
 from ecoc.encoders.base import Encoder, EncoderConfig, prefixes
 
-_BLOCK = 16  # prefixes of a sequence that become rows together
+_BLOCK = 16  # prefixes of a sequence that are processed together
 
 
 @dataclass(frozen=True)
 class PositionGraphs:
-    """The graphs of all prefixes, in the form of positions. Constants: no gradient flows to them."""
+    """The graphs of all prefixes, in the positions form. Constants: no gradient flows to them."""
 
     into: Tensor  # [B, 2L, L]; shares of the sources in the in-means of here[0..L-1], then of left[0..L-1]
     out: Tensor  # [B, 2L, L]; shares of the targets in the out-means, likewise
@@ -36,7 +36,7 @@ class PositionGraphs:
 
 
 def position_graphs(nodes: Tensor, dtype: torch.dtype) -> PositionGraphs:
-    """Node ids [B, L], padded on the right -> the graphs of all prefixes; what padding gets is finite and unused."""
+    """Node ids [B, L], padded on the right -> the graphs of all prefixes; values at padding are finite and unused."""
     length = nodes.shape[1]
     steps = torch.arange(length, device=nodes.device)
     past, present = steps < steps[:, None], steps <= steps[:, None]  # [L, L]
@@ -80,7 +80,7 @@ def _shares(edges: Tensor) -> Tensor:
 class GatedPropagation(nn.Module):
     """One step: a = [in-mean of (W_in h + b); out-mean of (W_out h + b)], then a GRU cell with input a and state h.
 
-    The constant that the paper adds to a is left to the biases of the gates, which do the same.
+    The biases of the gates take the place of the constant that the paper adds to a.
     """
 
     def __init__(self, width: int) -> None:
@@ -92,7 +92,7 @@ class GatedPropagation(nn.Module):
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5)
 
     def forward(self, hidden: Tensor, into: Tensor, out: Tensor) -> Tensor:
-        """States [N, L, d] and shares [N, L or 2L, L] -> new states [N, L or 2L, d]; 2L are two futures of each."""
+        """States [N, L, d] and shares [N, L or 2L, L] -> new states [N, L or 2L, d]; 2L: two states per position."""
         count, length, width = hidden.shape
         sources, targets = self.messages(hidden).chunk(2, -1)
         heard = self.heard(torch.cat([into @ sources, out @ targets], -1)).view(count, -1, length, 3 * width)
@@ -118,12 +118,12 @@ class SessionGraphEncoder(Encoder):
     def __init__(self, config: GraphConfig, dims: Dims) -> None:
         super().__init__(config, dims)
         self.steps = config.steps
-        self.in_positions = config.steps == 1  # whether the form of positions is exact
+        self.in_positions = config.steps == 1  # whether the positions form is exact
         self.propagation = GatedPropagation(config.dim)
 
     @abstractmethod
     def read_positions(self, here: Tensor, left: Tensor, graphs: PositionGraphs) -> Tensor:
-        """States of the nodes in the form of positions, [B, L, d] each -> state after every position [B, L, d]."""
+        """States of the nodes in the positions form, [B, L, d] each -> state after every position [B, L, d]."""
 
     @abstractmethod
     def read_rows(self, states: Tensor, lengths: Tensor) -> Tensor:
@@ -141,11 +141,11 @@ class SessionGraphEncoder(Encoder):
         return self._rows(embedded, self._nodes(history))
 
     def embed(self, items: Tensor, history: History) -> Tensor:
-        """Look up and drop; dropped cells are drawn once for each node, so that it starts the same everywhere."""
-        found = self.look_up(items, history)
+        """Embedded history; dropout is drawn once per node, so that a node starts with the same vector everywhere."""
+        vectors = self.look_up(items, history)
         if not self.training:
-            return found
-        return _pick(self.dropout(found), first_positions(self._nodes(history)))
+            return vectors
+        return _pick(self.dropout(vectors), first_positions(self._nodes(history)))
 
     def _nodes(self, history: History) -> Tensor:
         if self.feedback is None or history.feedback is None:
@@ -153,7 +153,7 @@ class SessionGraphEncoder(Encoder):
         return history.items * (self.dims.feedback + 1) + history.feedback
 
     def _rows(self, embedded: Tensor, nodes: Tensor) -> Tensor:
-        """One graph a row: [N, L, d], [N, L] -> [N, d]."""
+        """One graph per row: [N, L, d], [N, L] -> [N, d]."""
         first = first_positions(nodes)
         into, out = row_graphs(nodes, first, embedded.dtype)
         for _ in range(self.steps):
@@ -161,7 +161,7 @@ class SessionGraphEncoder(Encoder):
         return self.read_rows(_pick(embedded, first), (nodes != PAD).sum(1))
 
     def _over_prefixes(self, embedded: Tensor, nodes: Tensor) -> Tensor:
-        """Every prefix as a row, those of like length together; recomputed in the backward to save memory."""
+        """Every prefix as a row, those of similar length together; recomputed in the backward pass to save memory."""
         length = nodes.shape[1]
 
         def states(start: int, stop: int) -> Tensor:

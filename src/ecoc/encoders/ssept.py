@@ -1,4 +1,4 @@
-"""SSE-PT: a personalised transformer with stochastic shared embeddings (Wu et al., 2020)."""
+"""SSE-PT: a personalised transformer with stochastic shared embeddings (Wu et al., 2020); docs/equations.md §4.10."""
 
 from dataclasses import replace
 
@@ -11,17 +11,25 @@ from ecoc.encoders.base import Encoder, PredictionTask
 from ecoc.encoders.transformer import AttentionConfig, Transformer
 
 UNKNOWN = 0
-"""The user whose training sequences were not seen."""
+"""The user without training sequences."""
 
 
 class SSEPT(Encoder):
-    """Causal self-attention over [item; user]; the state is the half of the output that meets the item in a score."""
+    """Causal self-attention over [item; user]; the state is the half of the output that multiplies the item vector.
+
+    The other half multiplies the user vector and adds the same constant to all scores, so it is left out.
+
+    Differs from the paper: L_BC instead of binary cross-entropy, by default one block with two heads, and half of the
+    user replacements are a vector for unknown users.
+    """
 
     class Config(AttentionConfig):
         """Settings of SSE-PT."""
 
-        dropout: float = Field(0.2, ge=0, lt=1, description="share of embedding cells dropped in training")
-        p_user: float = Field(0.9, ge=0, le=1, description="probability that a window is read under another user")
+        dropout: float = Field(0.2, ge=0, lt=1, description="share of embedding cells set to zero in training")
+        p_user: float = Field(
+            0.9, ge=0, le=1, description="probability that the user of a window is replaced by another"
+        )
         p_item: float = Field(0.1, ge=0, le=1, description="probability that an event is replaced by another item")
         unknown: float = Field(0.5, ge=0, le=1, description="share of user replacements that are the unknown user")
 
@@ -35,7 +43,7 @@ class SSEPT(Encoder):
         self.transformer = Transformer(2 * config.dim, config)
 
     def embed(self, items: Tensor, history: History) -> Tensor:
-        """Item vectors only, not yet dropped: user and position come in `forward`, then all of it is dropped."""
+        """Item vectors without dropout: `forward` adds user and position and then applies dropout to all."""
         return self.look_up(items, history)
 
     def forward(self, embedded: Tensor, history: History) -> Tensor:
@@ -47,7 +55,7 @@ class SSEPT(Encoder):
     def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
         if not self.training:
             return super().prediction_task(items, batch)
-        # what was asked is about other users and items than the batch's, so its states are no states of the batch
+        # the task replaces users and items, so its states are not those of the batch
         return replace(super().prediction_task(items, self._sample_shared(batch)), all_states=None)
 
     def _join(self, embedded: Tensor, history: History) -> Tensor:
@@ -59,7 +67,7 @@ class SSEPT(Encoder):
         return self.dropout(joined + self.positions[: joined.shape[1]])
 
     def _sample_shared(self, batch: Batch) -> Batch:
-        """Stochastic shared embeddings: the window under another user, and with other items in a few of its events."""
+        """Stochastic shared embeddings: another user for the window, other items for a few of its events."""
         history = batch.history
         count, length = history.items.shape
         # Event t is the item at position t and the target at position t - 1: one draw for both.
@@ -71,7 +79,7 @@ class SSEPT(Encoder):
         return replace(batch, history=replace(history, items=items, users=users), target=target)
 
     def _sample_users(self, users: Tensor) -> Tensor:
-        """Another user for most; who is unknown already stays so."""
+        """Another user for most rows; unknown users stay unknown."""
         drawn = torch.randint(1, max(self.dims.users, 1) + 1, users.shape, device=users.device)
         drawn = torch.where(torch.rand(users.shape, device=users.device) < self.unknown, UNKNOWN, drawn)
         swapped = torch.rand(users.shape, device=users.device) < self.p_user

@@ -1,4 +1,4 @@
-"""STAMP: short-term attention/memory priority model (Liu et al., 2018)."""
+"""STAMP: short-term attention/memory priority model (Liu et al., 2018); docs/equations.md §4.3."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,10 @@ from ecoc.encoders.base import Encoder, EncoderConfig, at
 
 
 class STAMP(Encoder):
-    """Additive attention over the items themselves, asked by the last item and the mean, times the last item."""
+    """Additive attention over item vectors, with the last item and the mean as query, times the last item.
+
+    As in the paper, trained by L_BC and with dropout on the embeddings.
+    """
 
     class Config(EncoderConfig):
         """Settings of STAMP."""
@@ -27,7 +30,7 @@ class STAMP(Encoder):
     def forward(self, embedded: Tensor, history: History) -> Tensor:
         counts = torch.arange(1, embedded.shape[1] + 1, device=embedded.device)
         mean = embedded.cumsum(1) / counts[:, None]  # m_s of each prefix, [B, L, d]
-        attended = additive_attention(self._ask(embedded, mean), self.key_o(embedded), self.v, embedded)
+        attended = additive_attention(self._query(embedded, mean), self.key_o(embedded), self.v, embedded)
         return self._read(attended, embedded)
 
     def last(self, embedded: Tensor, history: History) -> Tensor:
@@ -35,10 +38,10 @@ class STAMP(Encoder):
         final = at(embedded, lengths - 1)
         seen = (torch.arange(embedded.shape[1], device=embedded.device) < lengths[:, None]).to(embedded)[:, None]
         mean = (seen @ embedded).squeeze(1) / lengths[:, None]
-        attended = attend(self._ask(final, mean)[:, None], self.key_o(embedded), self.v, embedded, seen)
+        attended = attend(self._query(final, mean)[:, None], self.key_o(embedded), self.v, embedded, seen)
         return self._read(attended.squeeze(1), final)
 
-    def _ask(self, current: Tensor, mean: Tensor) -> Tensor:
+    def _query(self, current: Tensor, mean: Tensor) -> Tensor:
         return self.key_t(current) + self.key_mean(mean)
 
     def _read(self, attended: Tensor, current: Tensor) -> Tensor:

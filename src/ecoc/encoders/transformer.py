@@ -14,8 +14,8 @@ from ecoc.encoders.dropout import Dropout
 class AttentionConfig(EncoderConfig):
     """Settings of an encoder made of self-attention blocks."""
 
-    blocks: int = Field(1, gt=0, le=64, description="self-attention blocks")
-    heads: int = Field(2, gt=0, description="attention heads of a block")
+    blocks: int = Field(1, gt=0, le=64, description="number of self-attention blocks")
+    heads: int = Field(2, gt=0, description="number of attention heads per block")
     inner: int = Field(128, gt=0, le=65536, description="width of the feed-forward layer")
 
     @model_validator(mode="after")
@@ -42,13 +42,13 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """All positions, [B, L, d]. `mask` [B, 1, L or 1, L] says who may see whom; none means the past only."""
+        """All positions, [B, L, d]. `mask` [B, 1, L or 1, L] is true where attention is allowed; none: causal."""
         normed = self.before_attention(x)
         attended = self._attend(self.query(normed), normed, mask)
         return self._feed_forward(x + self.dropout(attended))
 
     def last(self, x: Tensor, index: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Only position `index[b]` of each row, [B, d]; `mask` [B, 1, 1, L] says what it sees, none means its past."""
+        """Only position `index[b]` of each row, [B, d]; `mask` [B, 1, 1, L] as in `forward`, none: its past."""
         normed = self.before_attention(x)
         if mask is None:
             mask = (torch.arange(x.shape[1], device=x.device) <= index[:, None])[:, None, None, :]
@@ -57,12 +57,12 @@ class Block(nn.Module):
 
     def _attend(self, query: Tensor, normed: Tensor, mask: Tensor | None) -> Tensor:
         key, value = self.key_value(normed).chunk(2, -1)
-        query, key, value = self._heads(query), self._heads(key), self._heads(value)
+        width = query.shape[2] // self.heads
+        query, key, value = (
+            x.view(*x.shape[:2], self.heads, width).transpose(1, 2) for x in (query, key, value)
+        )  # [B, heads, L, d / heads]
         mixed = scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
         return self.out(mixed.transpose(1, 2).flatten(2))
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, x.shape[2] // self.heads).transpose(1, 2)  # [B, heads, L, d / heads]
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         inner = self.dropout(self.activation(self.widen(self.before_feed_forward(x))))
@@ -70,7 +70,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A stack of blocks and a last layer norm."""
+    """A stack of blocks and a final layer norm."""
 
     def __init__(self, width: int, config: AttentionConfig, activation: Literal["relu", "gelu"] = "relu") -> None:
         super().__init__()
@@ -80,13 +80,13 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """All positions, as `Block.forward`."""
+        """All positions; see `Block.forward`."""
         for block in self.blocks:
             x = block(x, mask)
         return self.norm(x)
 
     def last(self, x: Tensor, index: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Only position `index[b]` of each row, [B, d]; the last block is spared all others."""
+        """Only position `index[b]` of each row, [B, d]; the last block computes no other."""
         for block in self.blocks[:-1]:
             x = block(x, mask)
         return self.norm(cast(Block, self.blocks[-1]).last(x, index, mask))

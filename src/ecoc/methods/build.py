@@ -1,4 +1,4 @@
-"""A method with fresh networks, from the names and settings of a run."""
+"""Builds a method with fresh networks from the names and settings of a run."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from ecoc.methods import METHODS, BuildContext, Method, MethodConfig
 
 
 class MethodSettings(Protocol):
-    """What decides a method; a `RunConfig` is one."""
+    """The settings that define a method; a `RunConfig` has them."""
 
     @property
     def encoder_name(self) -> str:

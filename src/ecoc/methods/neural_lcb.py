@@ -1,6 +1,6 @@
 """NeuralLCB: an offline contextual bandit that is pessimistic where it has seen little (Nguyen-Tang et al., 2022).
 
-As adapted to large catalogues in docs/equations.md §3.5. x(s) is the mean and the last of the history's embeddings, phi
+Adapted to large catalogues, see docs/equations.md §3.5. x(s) is the mean and the last of the history's embeddings, phi
 an MLP of width d_phi, and gradients are those of the last layer:
 
     f(s, i)     = phi(s) . w_i + b_i
@@ -37,13 +37,15 @@ class LCBConfig(MethodConfig):
     beta_lcb: float = Field(
         0.1,
         ge=0,
-        description="weight of the confidence; 1, the best for tens of arms, ranks a large catalogue by popularity,"
-        " because an item seen once is charged about 2 and no reward is much above 1",
+        description="weight of the confidence width; 1, the best value for tens of arms, ranks a large catalogue by"
+        " popularity, because an item seen once loses about 2 and no reward is much above 1",
     )
-    lam0: float = Field(0.1, gt=0, description="lambda_0, Lambda of an item that was never logged")
-    lam: float = Field(1e-4, ge=0, description="lambda, weight decay; that of the optimiser does not apply")
-    negatives: int = Field(100, gt=0, le=10_000_000, description="items drawn uniformly and shared by a step, reward 0")
-    hidden: int = Field(100, gt=0, le=65536, description="width of both hidden layers, d_phi")
+    lam0: float = Field(0.1, gt=0, description="lambda_0: Lambda of an item that was never logged")
+    lam: float = Field(1e-4, ge=0, description="lambda: weight decay in the loss; train.weight_decay does not apply")
+    negatives: int = Field(
+        100, gt=0, le=10_000_000, description="number of items drawn uniformly per step, with reward 0"
+    )
+    hidden: int = Field(100, gt=0, le=65536, description="width d_phi of both hidden layers")
 
 
 class LCBPolicy(Policy):
@@ -66,9 +68,9 @@ class LCBPolicy(Policy):
 
     def contexts(self, history: History) -> Tensor:
         """x(s) after every position, [B, L, 2 d]."""
-        found = self.scale * embedding(history.items, self.table, padding_idx=PAD)
-        counts = torch.arange(1, found.shape[1] + 1, dtype=found.dtype, device=found.device)
-        return torch.cat([found.cumsum(1) / counts[:, None], found], 2)
+        vectors = self.scale * embedding(history.items, self.table, padding_idx=PAD)
+        counts = torch.arange(1, vectors.shape[1] + 1, dtype=vectors.dtype, device=vectors.device)
+        return torch.cat([vectors.cumsum(1) / counts[:, None], vectors], 2)
 
     def query(self, history: History) -> Query:
         return Query(self.body(at(self.contexts(history), history.lengths - 1)))
@@ -90,7 +92,7 @@ class LCBPolicy(Policy):
 
 
 class NeuralLCB(Method):
-    """Regression of the reward, then pessimism: a bandit, so what follows a reward does not count (gamma = 0)."""
+    """Regression of the reward, then a lower confidence bound. A bandit: later rewards do not count (gamma = 0)."""
 
     policy: LCBPolicy
     has_encoder = False
@@ -105,7 +107,7 @@ class NeuralLCB(Method):
         self.pairs = 0
 
     def decays(self, name: str) -> bool:
-        return False  # the loss has its own
+        return False  # the loss has its own weight decay
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
         """Count the logged pairs: every event but the first of a sequence is a target."""
@@ -128,8 +130,8 @@ class NeuralLCB(Method):
     def _squared_norm(self, history: History, scored: Tensor) -> Tensor:
         """||W||^2 of the weights that this step reads.
 
-        Adam makes a full step of any gradient that is alone: decay would take rows to 0 between two steps that read
-        them, and in a large catalogue these are far apart.
+        Adam makes a full step of any gradient, however small. Decay alone would take a row to 0 between two steps that
+        read it, and in a large catalogue these are far apart.
         """
         rows = (
             self.policy.head.weight[torch.unique(scored)],
@@ -139,20 +141,20 @@ class NeuralLCB(Method):
 
     @torch.no_grad()
     def calibrate(self, policy: Policy, batches: Iterable[Batch]) -> None:
-        """Lambda with the phi of now. A sample of the logged pairs stands for all of them."""
+        """Compute Lambda with the present phi, from a sample of the logged pairs, scaled to all of them."""
         policy = cast(LCBPolicy, policy)
-        total, diagnostics = torch.zeros_like(policy.precision), 0
+        total, count = torch.zeros_like(policy.precision), 0
         for batch in batches:
             wanted = batch.target != PAD
             phi = policy.body(policy.contexts(batch.history)[wanted])  # [N, d_phi]
             total.index_add_(0, batch.target[wanted], phi.square() / phi.shape[1])
-            diagnostics += len(phi)
-        policy.precision = policy.lam0 + total * max(1.0, self.pairs / max(1, diagnostics))
+            count += len(phi)
+        policy.precision = policy.lam0 + total * max(1.0, self.pairs / max(1, count))
 
     def describe(self) -> dict[str, str]:
-        return {"encoder": "a mean and an MLP of the method's own; only dim, length, init and scale are taken"}
+        return {"encoder": "the method's own, a mean and an MLP; of encoder.* only dim, length, init and scale apply"}
 
 
 def _squares(values: Tensor, kept: Tensor) -> Tensor:
-    """Mean over states of the mean square of each one's kept values: [N, K] both."""
+    """Mean over states of the mean square of the values where `kept`: [N, K] both."""
     return ((values.square() * kept).sum(1) / kept.sum(1).clamp(min=1)).mean()

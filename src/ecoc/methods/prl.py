@@ -19,13 +19,13 @@ _START = 0.02  # standard deviation of step and return vectors at the start
 
 
 class PromptedPolicy(TiedPolicy):
-    """A dense head on the state, mixed with a prompt: at which step it is, and how much reward is still to come.
+    """A dense head on the state mixed with a prompt: the step and the reward that is still to come.
 
-    To act it asks for `kappa` times the reward-to-go that training saw at the same step on average.
+    To recommend, the prompt is `kappa` times the mean reward-to-go at the same step in training.
     """
 
-    rho: Tensor  # [length + 1]; mean reward-to-go at each step, the last for all later ones
-    size: Tensor  # []; mean size of a reward-to-go, the unit they are read in
+    rho: Tensor  # [length + 1]; mean reward-to-go at each step; the last entry is for all later steps
+    size: Tensor  # []; mean absolute reward-to-go, the unit of the prompt
 
     def __init__(self, encoder: Encoder, config: EncoderConfig, kappa: float) -> None:
         super().__init__(encoder, config.init)
@@ -34,7 +34,7 @@ class PromptedPolicy(TiedPolicy):
         self.reward = nn.Parameter(torch.randn(encoder.dim) * _START)
         self.attention = TokenAttention(encoder.dim, config.dropout)
         self.mix = nn.Linear(_TOKENS, 1)
-        nn.init.ones_(self.mix.weight)  # no seed begins with the state muted
+        nn.init.ones_(self.mix.weight)  # no seed starts with the state ignored
         nn.init.zeros_(self.mix.bias)
         self.dropout = Dropout(config.dropout)
         self.head = Head(encoder.dim, self.items)
@@ -42,16 +42,16 @@ class PromptedPolicy(TiedPolicy):
         self.register_buffer("size", torch.ones(()))
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
-        """Take the mean reward-to-go at each step, and the size of them all, of the training sequences."""
+        """Take the mean reward-to-go at each step, and their mean absolute value, from the training sequences."""
         to_go = sessions.rewards_to_go()
         step = np.arange(len(to_go)) - np.repeat(sessions.offsets[:-1], np.diff(sessions.offsets))
         place = np.minimum(step, self.length)
         counts = np.bincount(place, minlength=self.length + 1)
         means = np.bincount(place, to_go, self.length + 1) / np.maximum(counts, 1)
-        # a step that no sequence reached asks for what the last one before it does
+        # a step that no sequence reached takes the value of the last step before it
         known = np.maximum.accumulate(np.where(counts > 0, np.arange(self.length + 1), 0))
         self.rho = torch.from_numpy(means[known].astype(np.float32))
-        size = float(np.abs(to_go[step > 0]).mean()) if (step > 0).any() else 0.0  # a first event is no target
+        size = float(np.abs(to_go[step > 0]).mean()) if (step > 0).any() else 0.0  # first events are no targets
         self.size = torch.tensor(size or 1.0)
 
     def prompted(self, states: Tensor, step: Tensor, to_go: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class PromptedPolicy(TiedPolicy):
 
 
 class TokenAttention(nn.Module):
-    """One head of self-attention in which every token sees all, and a residual."""
+    """Self-attention with one head, in which every token attends to all, and a residual."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class PRL(Method):
             2.0,
             ge=0,
             le=1000,
-            description="reward-to-go asked for when acting, in means of the training sequences at the same step",
+            description="reward-to-go of the prompt when recommending, relative to the training mean at the same step",
         )
 
     def __init__(self, config: Config, context: BuildContext) -> None:
@@ -121,4 +121,4 @@ class PRL(Method):
         return Loss(total, {"bc": bc, **task.extra})
 
     def describe(self) -> dict[str, str]:
-        return {"prompt": f"rewards-to-go are read in units of {float(self.policy.size):.4g}, their mean size"}
+        return {"prompt": f"rewards-to-go are in units of {float(self.policy.size):.4g}, their mean absolute value"}

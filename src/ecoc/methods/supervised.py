@@ -1,4 +1,4 @@
-"""Supervised: the backbone alone, trained to predict the next item by L_BC; docs/equations.md §3.6."""
+"""Supervised: the encoder alone, trained to predict the next item by L_BC; docs/equations.md §3.6."""
 
 from ecoc.batch import Batch, TrainSequences
 from ecoc.methods.base import BuildContext, Loss, Method
@@ -7,7 +7,7 @@ from ecoc.policies.base import TiedPolicy
 
 
 class Supervised(Method):
-    """Rank the logged item first: L = L_BC."""
+    """The logged item should be ranked first: L = L_BC."""
 
     policy: TiedPolicy
 

@@ -1,6 +1,6 @@
-"""Methods that need no training and stand in every table: popular, recent, markov.
+"""Methods without training, as baselines in every table: popular, recent, markov.
 
-All rank by counts; where an item has none of its own, popularity decides, as anyone would fill up a list.
+All rank by counts; items without a count of their own are ordered by popularity.
 """
 
 from abc import abstractmethod
@@ -17,7 +17,7 @@ from ecoc.policies.ranking import Query
 
 
 class CountedPolicy(Policy):
-    """score = whole number of a row's own + the item's share of all events, which is below one."""
+    """score = the row's own count of the item, a whole number, + the item's share of all events, which is below 1."""
 
     def __init__(self, items: int, length: int) -> None:
         super().__init__()
@@ -27,18 +27,18 @@ class CountedPolicy(Policy):
         self._last: tuple[Query, tuple[Tensor, Tensor, Tensor]] | None = None
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
-        """Count."""
+        """Count the items of the training sequences."""
         self._last = None
         counts = np.bincount(sessions.items, minlength=self.items + 1)
         self.share = torch.from_numpy((counts / (counts.sum() + 1)).astype(np.float32))
 
     @abstractmethod
     def own(self, query: Query) -> tuple[Tensor, Tensor, Tensor]:
-        """Row, item and count of everything that has a count of its own; each pair once."""
+        """Row, item and count of all pairs that have a count of their own; each pair once."""
 
     def _own(self, query: Query) -> tuple[Tensor, Tensor, Tensor]:
-        """`own`, found once for all blocks of the catalogue that are scored with the same query."""
-        last = self._last  # read once: another thread may put its own there
+        """`own`, computed once for all blocks of the catalogue that are scored with the same query."""
+        last = self._last  # read once: another thread may replace it
         if last is None or last[0] is not query:
             last = self._last = query, self.own(query)
         return last[1]
@@ -65,7 +65,7 @@ class CountedPolicy(Policy):
 
 
 class PopularPolicy(CountedPolicy):
-    """The same list for everyone."""
+    """The most popular items, the same list for everyone."""
 
     def query(self, history: History) -> Query:
         return Query(torch.zeros(len(history.items), 1))
@@ -76,7 +76,7 @@ class PopularPolicy(CountedPolicy):
 
 
 class RecentPolicy(CountedPolicy):
-    """A user's own items, the latest first."""
+    """The user's own items, the latest first."""
 
     def query(self, history: History) -> Query:
         return Query(history.items)
@@ -89,7 +89,7 @@ class RecentPolicy(CountedPolicy):
 
 
 class MarkovPolicy(CountedPolicy):
-    """What came next most often after the last item."""
+    """The items that most often followed the last item."""
 
     def __init__(self, items: int, length: int) -> None:
         super().__init__(items, length)
@@ -103,7 +103,7 @@ class MarkovPolicy(CountedPolicy):
     def fit_statistics(self, sessions: TrainSequences) -> None:
         super().fit_statistics(sessions)
         inside = np.ones(max(len(sessions.items) - 1, 0), bool)
-        inside[sessions.offsets[1:-1] - 1] = False  # pairs across two sequences
+        inside[sessions.offsets[1:-1] - 1] = False  # no pairs across two sequences
         pair = sessions.items[:-1][inside] * (self.items + 1) + sessions.items[1:][inside]
         pair, times = np.unique(pair, return_counts=True)
         item, follower = np.divmod(pair, self.items + 1)
@@ -123,7 +123,7 @@ class MarkovPolicy(CountedPolicy):
 
 
 class Untrained(Method):
-    """Base: counting is all that happens."""
+    """Base of the methods that only count."""
 
     is_trained: ClassVar[bool] = False
     kind: ClassVar[type[CountedPolicy]]
