@@ -4,6 +4,7 @@ The table names classes without importing them, so a help text can list them fas
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
@@ -94,6 +95,15 @@ class Registry(Generic[T]):
         if name in list(self):
             raise InputError(f"{self.kind} '{name}' exists already; choose another name")
         self._table[name] = kind
+
+    @contextmanager
+    def registered(self, name: str, kind: type[T]) -> Iterator[None]:
+        """Have a class under a name for a while, as a test does."""
+        self.register(name, kind)
+        try:
+            yield
+        finally:
+            del self._table[name]
 
     @property
     def _group(self) -> str:

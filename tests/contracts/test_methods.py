@@ -18,16 +18,13 @@ from toy import (
     SLOW,
     TRAINED,
     UNTRAINED,
-    lines,
     prepare,
     steps_of,
     train,
-    without_times,
     write_walks,
 )
 
 import ecoc
-from ecoc.batch import PAD, History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.evaluator import Options, RankingEvaluator
@@ -217,72 +214,9 @@ def test_a_part_that_begins_or_ends_within_a_line_is_the_mean_of_its_steps(data:
         assert line[f"loss/{part}"] == pytest.approx(np.mean(values), rel=1e-6), part
 
 
-def test_a_loaded_model_recommends_known_items_best_first(run: Run) -> None:
-    model = load(run.path)
-    found = model.recommend(HISTORIES, k=10)
-    for items, scores in zip(found.items, found.scores, strict=True):
-        assert len(items) == len(set(items)) == len(scores) == 10
-        assert all(item in model.vocab for item in items)
-        assert all(math.isfinite(score) for score in scores)
-        assert scores == sorted(scores, reverse=True)
-    for values in found.values[:-1]:
-        assert (values is not None) == model.policy.has_critic
-        assert values is None or all(math.isfinite(value) for value in values)
-    assert found.values[-1] is None, "an empty history has no value"
-
-
-def test_a_batch_answers_as_one_by_one(run: Run) -> None:
-    model = load(run.path)
-    together = model.recommend(HISTORIES, k=10)
-    for place, history in enumerate(HISTORIES):
-        alone = model.recommend([history], k=10)
-        assert alone.items[0] == together.items[place]
-        assert alone.scores[0] == pytest.approx(together.scores[place], rel=1e-4, abs=1e-5)
-        assert (alone.values[0] or []) == pytest.approx(together.values[place] or [], rel=1e-4, abs=1e-5)
-
-
-def test_padding_is_never_recommended(run: Run) -> None:
-    """Not even if its rows score higher than all others'."""
-    model = load(run.path)
-    with torch.no_grad():
-        for name, tensor in model.policy.state_dict().items():
-            if len(tensor.shape) > 0 and len(tensor) == ITEMS + 1 and "encoder" not in name:
-                tensor[PAD] = 100 * tensor[1:].abs().amax()
-    for sign in (1, -1):
-        with torch.no_grad():
-            for tensor in model.policy.state_dict().values():
-                if len(tensor.shape) > 0 and len(tensor) == ITEMS + 1:
-                    tensor[PAD] *= sign
-        found = model.recommend(HISTORIES, k=ITEMS + 5)
-        assert [len(set(items)) for items in found.items] == [ITEMS] * len(HISTORIES)
-        assert all(items and "" not in items for items in found.items)
-        with torch.inference_mode():
-            query = model.policy.query(History(torch.tensor([[1, 2], [3, PAD]])))
-            assert model.policy.topk(query, ITEMS)[0].amin() > PAD
-
-
-def test_the_config_of_a_run_gives_the_same_bits_again(
-    fifty: Trained, method: str, data: Dataset, tmp_path: Path
-) -> None:
-    first = fifty(method, "sasrec")
-    torch.manual_seed(time.time_ns() % 2**32)
-    again = ecoc.train(data, tmp_path / "again", config=first.path / "config.toml")
-    assert again.result.weights_sha256 == first.result.weights_sha256
-    assert again.result.validation == first.result.validation
-    assert without_times(lines(again)) == without_times(lines(first))
-    assert (again.path / "config.toml").read_text() == (first.path / "config.toml").read_text()
-
-
 def test_seed_and_step_decide_what_a_step_draws() -> None:
     assert len({step_seed(seed, step) for seed in range(4) for step in range(-1, 4)}) == 20
     assert step_seed(3, 7) == step_seed(3, 7)
-
-
-def test_another_seed_gives_other_bits(fifty: Trained, method: str, data: Dataset, tmp_path: Path) -> None:
-    other = train(data, tmp_path / "other", method, train={"seed": 1})
-    first = fifty(method, "sasrec")
-    assert other.result.weights_sha256 != first.result.weights_sha256
-    assert without_times(lines(other)) != without_times(lines(first))
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "ecoc"])

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ import numpy as np
 import pytest
 from raw_logs import UNSHUFFLED, WRITERS
 from raw_rows import Case
-from slow_reference import Files, leaks, read_files, slow_prepare
+from slow_reference import slow_prepare
 
 import ecoc
 from ecoc.data.schema import Reason
-from ecoc.data.sources import SOURCES
+from ecoc.data.sources import SOURCES, BadRows, Fields, Reader, Source
+from ecoc.data.sources.taobao import Taobao
+from ecoc.errors import InputError
+from ecoc.testing import check_source
+from ecoc.testing.sources import SOURCE_CHECKS, PreparedFiles, SourceCase, leaks, read_files
 
 VARIANTS = [(source, variant) for source in WRITERS for variant in WRITERS[source]]
 SHUFFLED = [pair for pair in VARIANTS if pair[0] not in UNSHUFFLED]
@@ -27,18 +32,23 @@ class Prepared:
 
     source: str
     case: Case
-    folder: Path
-    files: Files
+    contract: SourceCase
 
-    def again(self, name: str, case: Case | None = None, **options: Any) -> Path:
-        return run(self.source, case or self.case, self.folder.parent / name, **options)
+    @property
+    def files(self) -> PreparedFiles:
+        return self.contract.files
+
+    def again(self, name: str, **options: Any) -> Path:
+        return self.contract.prepare(name, **options)
+
+
+def contract_of(source: str, case: Case, folder: Path) -> SourceCase:
+    paths = case.source if isinstance(case.source, list) else [case.source]
+    return SourceCase(source, paths, folder, {"bad_rows": "skip", **case.options})
 
 
 def run(source: str, case: Case, out: Path, **options: Any) -> Path:
-    given = case.source if isinstance(case.source, list) else [case.source]
-    merged: dict[str, Any] = {"threads": 1, "bad_rows": "skip", **case.options, **options}
-    ecoc.prepare(given, out, format=source, **merged)
-    return out
+    return contract_of(source, case, out.parent).prepare(out.name, **options)
 
 
 def written(source: str, variant: str, folder: Path, shuffle: int | None = None) -> Case:
@@ -51,13 +61,17 @@ def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     source, variant = request.param
     folder = tmp_path_factory.mktemp(source)
     case = written(source, variant, folder / "raw")
-    out = run(source, case, folder / "out")
-    return Prepared(source, case, out, read_files(out))
+    return Prepared(source, case, contract_of(source, case, folder))
 
 
 def test_every_source_has_a_raw_file_to_be_tested_with() -> None:
     assert set(SOURCES) == set(WRITERS)
     assert all(WRITERS.values())
+
+
+@pytest.mark.parametrize("contract", SOURCE_CHECKS)
+def test_every_source_keeps_every_contract(prepared: Prepared, contract: str) -> None:
+    SOURCE_CHECKS[contract](prepared.contract)
 
 
 def test_every_event_is_that_of_a_slow_preparation(prepared: Prepared) -> None:
@@ -86,29 +100,12 @@ def test_rows_in_are_rows_kept_and_rows_dropped_by_reason(prepared: Prepared) ->
     manifest, expected = prepared.files.manifest, slow_prepare(prepared.case)
     assert manifest["rows_in"] == prepared.case.rows_in
     assert manifest["dropped"] == expected.dropped
-    assert manifest["rows_in"] == manifest["counts"]["interactions"] + sum(manifest["dropped"].values())
-    assert manifest["counts"]["interactions"] == len(prepared.files.arrays["items"])
     assert list(manifest["dropped"]) == [str(reason) for reason in Reason if reason in expected.dropped]
 
 
-def test_counts_are_those_of_the_written_events(prepared: Prepared) -> None:
-    files, sequences = prepared.files, prepared.files.sequences()
-    held_out = dict(zip(files.names, files.arrays["is_validation"].tolist(), strict=True))
-    parts = {key: (train, len(events) - train) for key, (events, train) in sequences.items()}
-    assert files.manifest["counts"] == {
-        "interactions": sum(len(events) for events, _ in sequences.values()),
-        "users": len({user for user, _ in sequences}),
-        "sequences": len(sequences),
-        "items": len(files.items),
-        "train": sum(train for key, (train, _) in parts.items() if not held_out[key]),
-        "validation": sum(train for key, (train, _) in parts.items() if held_out[key]),
-        "test": sum(test for _, test in parts.values()),
-        "test_targets": sum(test if train else max(0, test - 1) for train, test in parts.values()),
-        "train_sequences": sum(train > 0 and not held_out[key] for key, (train, _) in parts.items()),
-        "validation_sequences": sum(held_out.values()),
-        "test_sequences": sum(test > 0 for _, test in parts.values()),
-    }
-    eligible = sum(train >= 2 for train, _ in parts.values())
+def test_a_tenth_of_the_sequences_is_held_out(prepared: Prepared) -> None:
+    files = prepared.files
+    eligible = sum(train >= 2 for _, train in files.sequences().values())
     assert abs(files.manifest["counts"]["validation_sequences"] - 0.1 * eligible) <= 0.5 + 1e-9
     assert files.manifest["steps"][-1]["interactions"] == files.manifest["counts"]["interactions"]
 
@@ -121,10 +118,6 @@ def test_items_carry_what_the_source_knows_of_them(prepared: Prepared) -> None:
         assert found == (dataclasses.asdict(facts) if facts else dict.fromkeys(found)), row["item"]
         known += facts is not None
     assert known > 5
-
-
-def test_nothing_leaks_from_test_to_training(prepared: Prepared) -> None:
-    assert leaks(prepared.files) == []
 
 
 def test_test_targets_keep_their_full_earlier_history(prepared: Prepared) -> None:
@@ -141,19 +134,6 @@ def test_test_targets_keep_their_full_earlier_history(prepared: Prepared) -> Non
             assert {event[3] for event in events[:train]} <= {event[3] for event in events[:place]}
             targets += train > 0
     assert targets or prepared.source == "world"
-
-
-def test_a_second_run_and_another_number_of_threads_write_the_same_bytes(prepared: Prepared) -> None:
-    expected = {path.name: path.read_bytes() for path in prepared.folder.iterdir() if path.name != "provenance.json"}
-    for name, threads in (("again", 1), ("threads", 2)):
-        out = prepared.again(name, threads=threads)
-        assert {path.name: path.read_bytes() for path in out.iterdir() if path.name != "provenance.json"} == expected
-
-
-def test_another_seed_writes_another_manifest(prepared: Prepared) -> None:
-    """Else equal bytes above would say nothing."""
-    out = prepared.again("seeded", seed=1)
-    assert (out / "manifest.json").read_bytes() != (prepared.folder / "manifest.json").read_bytes()
 
 
 @pytest.mark.parametrize(("source", "variant"), SHUFFLED)
@@ -273,3 +253,81 @@ def test_the_accounting_check_finds_a_lost_row(tmp_path: Path) -> None:
     case.source.write_bytes(case.source.read_bytes().split(b"\n", 1)[1])
     manifest = json.loads((run("taobao", case, tmp_path / "out") / "manifest.json").read_bytes())
     assert manifest["rows_in"] == case.rows_in - 1
+
+
+class IsNotRepeatable(Taobao):
+    """Rewards change from run to run."""
+
+    runs = 0
+
+    def __init__(self, config: Any, paths: list[str]) -> None:
+        super().__init__(config, paths)
+        IsNotRepeatable.runs += 1
+        rewards = dict(Taobao.feedback.rewards or {}) | {"click": float(IsNotRepeatable.runs)}
+        self.feedback = dataclasses.replace(Taobao.feedback, rewards=rewards)
+
+
+class ReadsNothing(Taobao):
+    """Has no files."""
+
+    def readers(self, bad: BadRows) -> Iterator[tuple[Reader, Fields]]:
+        raise InputError("there is nothing to read")
+
+
+class Crashes(Taobao):
+    """Does not look whether a path is there."""
+
+    def __init__(self, config: Any, paths: list[str]) -> None:
+        for path in paths:
+            next(Path(path).parent.iterdir())
+        super().__init__(config, paths)
+
+
+BROKEN: dict[type[Source], str] = {
+    IsNotRepeatable: "differ between two runs",
+    ReadsNothing: "the files cannot be prepared: there is nothing to read",
+    Crashes: "a missing path raises FileNotFoundError",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
+def test_a_broken_source_is_caught(kind: type[Source], tmp_path: Path) -> None:
+    case = written("taobao", "csv", tmp_path / "raw")
+    assert isinstance(case.source, Path)
+    with pytest.raises(AssertionError, match=f"{kind.__name__}: .*{BROKEN[kind]}"):
+        check_source(kind, case.source, bad_rows="skip", **case.options)
+    assert f"checked_{kind.__name__.lower()}" not in list(SOURCES)
+
+
+def test_a_right_source_passes(tmp_path: Path) -> None:
+    case = written("taobao", "csv", tmp_path / "raw")
+    assert isinstance(case.source, Path)
+    check_source(Taobao, case.source, bad_rows="skip", **case.options)
+
+
+@pytest.mark.parametrize(
+    ("contract", "fault"),
+    [
+        ("Rows in are rows kept and rows dropped, by reason", "rows"),
+        ("Counts are those of the written events", "counts"),
+        ("Events of a sequence are in order of time", "times"),
+        ("Equal feedback has an equal reward where the source says so", "rewards"),
+        ("Nothing leaks from test to training", "split"),
+    ],
+)
+def test_wrong_files_are_caught_by_the_check_that_states_it(contract: str, fault: str, tmp_path: Path) -> None:
+    case = contract_of("taobao", written("taobao", "csv", tmp_path / "raw"), tmp_path)
+    arrays, manifest = {name: array.copy() for name, array in case.files.arrays.items()}, dict(case.files.manifest)
+    if fault == "rows":
+        manifest["rows_in"] += 1
+    elif fault == "counts":
+        manifest["counts"] = {**manifest["counts"], "users": 3}
+    elif fault == "split":
+        arrays["train_lengths"][0] = 10**6
+    else:
+        arrays[fault][0] += 10**6
+    wrong = dataclasses.replace(case)
+    wrong.__dict__["files"] = dataclasses.replace(case.files, arrays=arrays, manifest=manifest)
+    SOURCE_CHECKS[contract](case)
+    with pytest.raises(AssertionError):
+        SOURCE_CHECKS[contract](wrong)
