@@ -125,14 +125,14 @@ def test_taste_and_after_effects_are_the_docstring_s(model: ResponseModel, size:
 @torch.no_grad()
 @pytest.mark.parametrize("size", PREFIXES)
 def test_answers_are_the_docstring_s(model: ResponseModel, size: int) -> None:
-    slow, mood = Slow(model), model.after_history(history(size))
+    slow, state = Slow(model), model.after_history(history(size))
     worth = torch.tensor([[0.0, 0.0], [1.0, 5.0], [2.0, 7.0], [-1.0, 0.5]])
     simulator = Simulator([model], worth, ["no", "yes"], np.array([9]), 1.5)
     for item in range(1, ITEMS + 1):
         logits = slow.logits(*past(size), item)
-        assert numbers(model.answers(mood, torch.tensor([item]))[0]) == pytest.approx(logits, abs=1e-4)
+        assert numbers(model.answers(state, torch.tensor([item]))[0]) == pytest.approx(logits, abs=1e-4)
         odds = np.exp(logits / 1.5)
-        chances = simulator.chances(0, mood, torch.tensor([item]))
+        chances = simulator.chances(0, state, torch.tensor([item]))
         assert numbers(chances[0]) == pytest.approx(odds / odds.sum(), abs=1e-5)
         expected = float((odds / odds.sum()) @ numbers(worth[item]))
         assert float(simulator.reward(chances, torch.tensor([item]))) == pytest.approx(expected, abs=1e-4)
@@ -149,13 +149,13 @@ def test_behaviour_is_a_softmax_over_items_without_padding(model: ResponseModel,
 
 @torch.no_grad()
 def test_everywhere_is_event_after_event_is_after_history(model: ResponseModel) -> None:
-    everywhere = model.everywhere(history(len(EVENTS)))
+    all_states = model.all_states(history(len(EVENTS)))
     step = model.after_history(history(1))
     for size in PREFIXES:
         if size > 1:
             item, given = EVENTS[size - 1]
             step = model.after_event(step, torch.tensor([item]), torch.tensor([given]))
-        at_once = UserState(everywhere.hidden[:, size - 1], everywhere.stock[:, size - 1])
+        at_once = UserState(all_states.hidden[:, size - 1], all_states.stock[:, size - 1])
         assert close(at_once, model.after_history(history(size))), size
         assert close(at_once, step), size
 
@@ -178,9 +178,9 @@ def test_padding_and_company_change_nothing(model: ResponseModel) -> None:
 
 @torch.no_grad()
 def test_many_items_and_moods_are_answered_as_one_by_one(model: ResponseModel) -> None:
-    everywhere = model.everywhere(history(len(EVENTS)))
+    all_states = model.all_states(history(len(EVENTS)))
     items = torch.tensor([[1, 2, 3, 3, 2, 1]])
-    together = model.answers(everywhere, items)
+    together = model.answers(all_states, items)
     assert together.shape == (1, len(EVENTS), FEEDBACK)
     for place in range(len(EVENTS)):
         one = model.answers(model.after_history(history(place + 1)), items[:, place])

@@ -1,4 +1,4 @@
-"""Beyond accuracy: what lists show of the catalogue, how popular it is, how alike the items of a list are."""
+"""Beyond accuracy: coverage of the catalogue, popularity of listed items, diversity of a list."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,16 +7,16 @@ from scipy.sparse import csr_array
 from ecoc.batch import PAD, TrainSequences
 
 Ints = NDArray[np.int64]
-_LISTS, _SESSIONS = 200, 5000  # looked at for diversity
+_LISTS, _SESSIONS = 200, 5000  # sampled to measure diversity
 
 
 def coverage(lists: Ints, items: int) -> float:
-    """Share of the catalogue that stands in any list."""
+    """Share of the catalogue that is in any list."""
     return len(np.unique(lists[lists != PAD])) / items
 
 
 def popularity_lift(lists: Ints, histories: Ints, share: NDArray[np.float32]) -> float:
-    """How much more popular listed items are than the users' own: mean share over mean share, less one."""
+    """Mean popularity of listed items over that of the users' own items, minus 1."""
     own = share[histories[histories != PAD]].mean(dtype=np.float64)
     if not (lists != PAD).any():
         return 0.0
@@ -26,7 +26,7 @@ def popularity_lift(lists: Ints, histories: Ints, share: NDArray[np.float32]) ->
 def diversity(lists: Ints, sessions: TrainSequences, items: int, seed: int = 0) -> float:
     """Mean over pairs of a list of 1 - Jaccard overlap of the training sequences that hold the two items.
 
-    The log measures it, not a model's own vectors, so all methods are measured alike.
+    The overlap comes from the log, not from a model's vectors, so it is the same measure for all methods.
     """
     random = np.random.default_rng(seed)
     lists = lists[random.permutation(len(lists))[:_LISTS]]

@@ -121,12 +121,13 @@ def metrics(ranks: Floats, names: Sequence[str] = NAMES) -> dict[str, Floats]:
 
 
 def _checked(name: str, values: Floats, cases: int) -> Floats:
-    found = np.asarray(values)
-    if found.shape != (cases,) or found.dtype.kind not in "fiub":
+    returned = np.asarray(values)
+    if returned.shape != (cases,) or returned.dtype.kind not in "fiub":
         raise InputError(
-            f"metric '{name}' returned {found.dtype} of shape {found.shape}; expected one number per case, ({cases},)"
+            f"metric '{name}' returned {returned.dtype} of shape {returned.shape};"
+            f" expected one number per case, ({cases},)"
         )
-    result = found.astype(np.float64)
+    result = returned.astype(np.float64)
     if not np.isfinite(result).all():
         case = int(np.flatnonzero(~np.isfinite(result))[0])
         raise InputError(f"metric '{name}' returned {result[case]} for case {case}; expected finite numbers")

@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.generic)
 
 TOLERANCE = 3e-7  # of a correlation
-_EQUAL = 1e-6  # norms that all lie this near to each other, relatively, differ by rounding only
+_EQUAL = 1e-6  # norms that differ by no more than this share differ by rounding only
 _SPARE = 29  # bits of a float64 that a float32 leaves zero
 _CLASSES = 1 << 16
 _COUNTED = 1 << 15  # items from which classes can be fine enough
@@ -51,22 +51,22 @@ class Table:
 
     def scores(self, directions: Tensor) -> Singles:
         """X of each query, items in the order of their norms: [B, d] -> [B, V]."""
-        found: Singles = (directions @ self.vectors.T).numpy()
-        return found
+        products: Singles = (directions @ self.vectors.T).numpy()
+        return products
 
     def correlations(self, x: Singles) -> Floats:
         """Spearman(X, Y) and Spearman(X, Z) of each row of scores, no number where undefined: [B, V] -> [2, B]."""
-        found = np.full((2, len(x)), np.nan)
+        correlations = np.full((2, len(x)), np.nan)
         if len(self) >= _COUNTED:
             count = _Counting(self)
             for row, scores in enumerate(x):  # a row is large enough
-                found[:, row] = count.correlations(scores)
-        left = np.flatnonzero(np.isnan(found[0]))
+                correlations[:, row] = count.correlations(scores)
+        left = np.flatnonzero(np.isnan(correlations[0]))
         rows = max(1, _CELLS // max(len(self), 1))
         for begin in range(0, len(left), rows):
             chosen = left[begin : begin + rows]
-            found[:, chosen] = self.sorted_correlations(x[chosen])
-        return found
+            correlations[:, chosen] = self.sorted_correlations(x[chosen])
+        return correlations
 
     def sorted_correlations(self, x: Singles) -> Floats:
         """The same, always by sorting."""
@@ -102,7 +102,7 @@ def _ranked(values: Singles) -> tuple[Ints, Floats]:
     """Where each row's values stand in ascending order, and the centred average rank at each place. [B, V] both.
 
     A float32 as float64 has 29 zero bits at its end: with the place in them one sort of numbers, which is much faster
-    than one of indices, tells the order. Only equal values are moved by it, and those share a rank.
+    than one of indices, gives the order. Only equal values are moved by it, and those share a rank.
     """
     rows, width = values.shape
     keys = np.add(values, 0.0, dtype=np.float64)  # no -0.0
@@ -134,8 +134,8 @@ def _share(ranks: Floats, repeated: Ints) -> None:
 def _taken(values: NDArray[_Number], places: Ints) -> NDArray[_Number]:
     """Each row's values at its places."""
     rows, width = values.shape
-    found: NDArray[_Number] = values.reshape(-1).take(places + width * np.arange(rows)[:, None])
-    return found
+    taken: NDArray[_Number] = values.reshape(-1).take(places + width * np.arange(rows)[:, None])
+    return taken
 
 
 class _Counting:

@@ -1,4 +1,4 @@
-"""`ecoc.normtest`: whether the angle between a user and an item matters more for the ranking than the item's norm.
+"""`ecoc.normtest`: tests whether the angle of user and item affects the ranking more than the item's norm.
 
 For a query p and item vectors e_i, with average ranks for equal values (docs/equations.md §5):
 
@@ -45,35 +45,35 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 KS = (1, 5, 10, 20, 50, 100, 200, 500, 1000)
-FEWEST_ITEMS = 30  # the variance of a Fisher z is 1 / (items - 3): with fewer it means nothing
-LARGEST = 1 - 1e-7  # a correlation beyond it, either way, counts as it
-_STILL = 1e-12  # a deviation below this share of the mean is rounding
-_CELLS = 1 << 22  # scores of a thread at a time
+FEWEST_ITEMS = 30  # the variance of a Fisher z is 1 / (items - 3); with fewer items it is too large
+LARGEST = 1 - 1e-7  # correlations are clipped to this absolute value
+_CONSTANT = 1e-12  # a deviation below this share of the mean is rounding
+_CELLS = 1 << 22  # scores per thread at a time
 
 
 def fisher(correlations: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """D = artanh rho^XY - artanh rho^XZ, and which of them had to be clipped: [2, n] -> [n] both."""
-    found: Floats = -np.diff(np.arctanh(np.clip(correlations, -LARGEST, LARGEST)), axis=0)[0]
+    """D = artanh rho^XY - artanh rho^XZ, and whether a correlation was clipped: [2, n] -> [n] both."""
+    d: Floats = -np.diff(np.arctanh(np.clip(correlations, -LARGEST, LARGEST)), axis=0)[0]
     is_clipped: NDArray[np.bool_] = np.any(np.abs(correlations) > LARGEST, axis=0)
-    return found, is_clipped
+    return d, is_clipped
 
 
 def differences(
     table: Table, directions: Tensor, watch: ProgressCallback, stage: str
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """D of each query and which were clipped; no number where p is zero or a correlation undefined. [n] both."""
+    """D of each query, NaN where p is zero or a correlation is undefined, and whether it was clipped. [n] both."""
     threads = torch.get_num_threads()
     rows = max(1, _CELLS // len(table))
-    found = np.full((2, len(directions)), np.nan)
+    correlations = np.full((2, len(directions)), np.nan)
     known = np.flatnonzero(~directions.isnan().any(1).numpy())
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(known), rows * threads):
             chosen = known[first : first + rows * threads]
             scores = table.scores(directions[torch.from_numpy(chosen)])
             parts = [part for part in np.array_split(scores, threads) if len(part)]
-            found[:, chosen] = np.concatenate(list(pool.map(table.correlations, parts)), 1)
+            correlations[:, chosen] = np.concatenate(list(pool.map(table.correlations, parts)), 1)
             watch(stage, first + len(chosen), len(known))
-    return fisher(found)
+    return fisher(correlations)
 
 
 def summary(values: Floats, picks: Ints) -> NormTestStatistics:
@@ -86,22 +86,22 @@ def summary(values: Floats, picks: Ints) -> NormTestStatistics:
             " equal; there is nothing to test"
         )
     mean, std = np.nanmean(drawn, 1), np.nanstd(drawn, 1, ddof=1)
-    moves = std > _STILL * np.abs(mean)
-    std = np.where(moves, std, 0.0)
-    endless = np.where(mean == 0, 0.0, np.copysign(np.inf, mean))
-    t = float(np.where(moves, mean / np.where(moves, std, 1) * np.sqrt(counts), endless).mean())
+    varies = std > _CONSTANT * np.abs(mean)
+    std = np.where(varies, std, 0.0)
+    infinite = np.where(mean == 0, 0.0, np.copysign(np.inf, mean))
+    t = float(np.where(varies, mean / np.where(varies, std, 1) * np.sqrt(counts), infinite).mean())
     df = float(counts.mean()) - 1
-    spread, centre = float(std.mean()), float(mean.mean())
+    mean_std, grand_mean = float(std.mean()), float(mean.mean())
     return NormTestStatistics(
-        mean=centre,
-        std=spread,
+        mean=grand_mean,
+        std=mean_std,
         t=t,
         p=float(stdtr(df, -t)),
         p_two_sided=float(2 * stdtr(df, -abs(t))),
-        effect=centre / spread if spread else t,
+        effect=grand_mean / mean_std if mean_std else t,
         n=picks.shape[1],
         repeats=len(picks),
-        flag="" if moves.all() else "the differences do not vary, so t is undefined",
+        flag="" if varies.all() else "the differences do not vary, so t is undefined",
     )
 
 
@@ -122,11 +122,12 @@ def normtest(
     save: bool = True,
     progress: ProgressCallback | None = None,
 ) -> NormTestResult:
-    """The paper's test of normalised representations, beside the same test of random item vectors.
+    """The paper's test of normalised representations, and the same test on random item vectors as a control.
 
-    Each repeat draws `samples` test interactions; a correlation is computed once for each distinct one. `max_items`
-    tests on a uniform sample of the items. Where a policy has a critic its cloned policy is tested; of a dense head,
-    the weights without their bias. The cosine by rank is over all samples and always over all items.
+    Each repeat draws `samples` test interactions; a correlation is computed once per distinct interaction. `max_items`
+    tests on a uniform sample of the items. Of a policy with a critic the cloned policy is tested; of a dense head the
+    weights without their bias. The cosine by rank is over all samples and always over all items. The result is saved
+    in each run.
     """
     if not runs:
         raise InputError("no run given to test; name at least one")
@@ -187,7 +188,7 @@ class _Test:
     def run(
         self, picks: Ints, max_items: int, seed: int, watch: ProgressCallback
     ) -> tuple[NormTestRow, list[NormTestControl]]:
-        """The row of a model and those of its controls, which see the samples of the first repeat."""
+        """The row of a model and those of its controls, which use the samples of the first repeat."""
         name = self.model.name
         distinct, place = np.unique(picks, return_inverse=True)
         place = place.reshape(picks.shape)
@@ -215,14 +216,14 @@ class _Test:
 
     @staticmethod
     def _controls(table: Table, seed: int) -> Iterator[tuple[Norms, Table]]:
-        """Random directions with the model's own norms, then vectors as they are before training."""
+        """Random directions with the model's own norms, then random vectors as before training."""
         rng = np.random.default_rng([seed, 7])
         noise = torch.from_numpy(rng.standard_normal(table.vectors.shape, np.float32))
         yield "trained", Table(torch.nn.functional.normalize(noise, dim=1) * torch.from_numpy(table.norms)[:, None])
         yield "untrained", Table(noise)
 
     def _directions(self, cases: Cases, watch: ProgressCallback) -> Tensor:
-        """Direction p / |p| of each case, no number where p is zero or not finite, [cases, d]."""
+        """Direction p / |p| of each case, NaN where p is zero or not finite, [cases, d]."""
         result, done = torch.empty(len(cases), self.vectors.shape[1]), 0
         for rows, query, _ in queries(self.policy, self.data, cases, False):
             p = query.vector[:, : result.shape[1]].double()
@@ -259,7 +260,7 @@ class _Test:
         )
 
     def _cosine_by_rank(self, cases: Cases, directions: Tensor) -> list[CosineAtRank]:
-        """Mean cosine of the item that came next, over the cases in which it ranks among the K best."""
+        """Mean cosine of the true next item, over the cases in which it ranks at k or better."""
         known = ~directions.isnan().any(1)
         target = torch.from_numpy(self.data.items[cases.event].astype(np.int64))[known]
         p = directions[known]
@@ -267,8 +268,9 @@ class _Test:
         cosine = torch.nn.functional.cosine_similarity(self.vectors[target], p, dim=1).double().numpy()
         result = []
         for k in [*(k for k in KS if k < self.items), self.items]:
-            near = cosine[ranks <= k]
-            result.append(CosineAtRank(k=k, cosine=float(near.mean()) if len(near) else None, count=len(near)))
+            within = cosine[ranks <= k]
+            mean = float(within.mean()) if len(within) else None
+            result.append(CosineAtRank(k=k, cosine=mean, count=len(within)))
         return result
 
 

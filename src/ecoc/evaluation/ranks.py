@@ -1,4 +1,4 @@
-"""Judge a policy on logged cases: the rank of what really came next, among all items."""
+"""Ranks logged cases by a policy: the rank of the true next item among all items."""
 
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -14,7 +14,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.policies.base import Policy
 from ecoc.policies.ranking import Query
 
-REPEATS = 0.2  # share of targets that occurred before; a log with fewer hardly repeats
+REPEATS = 0.2  # share of targets seen before, below which a log counts as one without repeats
 _CASES = 1024  # encoded at a time
 
 
@@ -29,11 +29,11 @@ def rank_cases(
 ) -> NDArray[np.float64]:
     """Rank of each case's item. Memory does not grow with cases or items.
 
-    `stop` is asked now and then whether to give up; what is returned then means nothing.
+    `stop` is called after each block of cases; if it is true, ranking ends and the result is not valid.
     """
     ranks, done = np.ones(len(cases)), 0
-    with closing(queries(policy, data, cases, exclude_seen)) as asked:
-        for rows, query, exclude in asked:
+    with closing(queries(policy, data, cases, exclude_seen)) as blocks:
+        for rows, query, exclude in blocks:
             target = torch.from_numpy(data.items[cases.event[rows]].astype(np.int64))
             with torch.inference_mode():
                 ranks[rows] = policy.ranks(query, target, exclude).numpy()
@@ -56,7 +56,7 @@ def list_cases(policy: Policy, data: Dataset, cases: Cases, k: int, *, exclude_s
 def queries(
     policy: Policy, data: Dataset, cases: Cases, exclude_seen: bool
 ) -> Generator[tuple[NDArray[np.int64], Query, Tensor | None], None, None]:
-    """Rows of the cases, their queries and what they may not list; those of like history length go together."""
+    """Blocks of cases with similar history length: their rows, their queries, the items they may not list."""
     past = cases.event - np.asarray(data.offsets)[cases.sequence]
     order = np.argsort(np.minimum(past, policy.length), kind="stable")
     was_training = policy.training

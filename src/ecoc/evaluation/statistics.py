@@ -1,7 +1,7 @@
-"""How sure a mean over test cases is: intervals, paired comparison, correction for many comparisons.
+"""Uncertainty of a mean over test cases: intervals, paired comparison, correction for many comparisons.
 
-Cases of one user are alike, so users are resampled, not cases (cluster bootstrap): a resample draws as many users as
-there are, with replacement, and its statistic is the mean over all cases of the users drawn.
+Cases of a user are not independent, so users are resampled, not cases (cluster bootstrap): a resample draws as many
+users as there are, with replacement, and its statistic is the mean over all cases of the users drawn.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,9 +49,9 @@ def paired(a: Floats, b: Floats, users: Ints, *, resamples: int = 5000, seed: in
     if a.shape != b.shape:
         raise InputError(f"the runs hold {a.shape} and {b.shape} values; evaluate both on the same test cases")
     _check(a, users)
-    found = _resample(lambda cases: a[:, cases] - b[:, cases], users, resamples, seed)
-    low, high = _interval(found.means, level).T
-    return Paired(found.mean, low, high, _p_value(found))
+    resampled = _resample(lambda cases: a[:, cases] - b[:, cases], users, resamples, seed)
+    low, high = _interval(resampled.means, level).T
+    return Paired(resampled.mean, low, high, _p_value(resampled))
 
 
 def holm(p: Floats) -> Floats:
@@ -86,17 +86,15 @@ class _Resampled:
     means: Floats  # [resamples, metrics]
     mean: Floats  # [metrics] of the cases themselves
     size: Floats  # [metrics] mean absolute value: what rounding is measured by
-    telling: Ints  # [metrics] users whose sum is not zero but for rounding
+    differing: Ints  # [metrics] users whose sum differs from zero by more than rounding
 
 
 def _check(values: Floats, users: Ints) -> None:
     if not len(users):
-        raise InputError(
-            "there are no test cases to judge; the split is empty, or none of its items was ever trained on"
-        )
+        raise InputError("there are no test cases; the split is empty, or none of its items is in the training split")
     if values.shape[1] != len(users):
         raise InputError(
-            f"{values.shape[1]} values stand beside the users of {len(users)} cases; evaluate the run again"
+            f"there are {values.shape[1]} values per metric but {len(users)} cases; evaluate the run again"
         )
 
 
@@ -107,7 +105,7 @@ def _resample(take: Callable[[Ints], Floats], users: Ints, resamples: int, seed:
     starts = np.append(0, ends[:-1])
     metrics = len(take(order[:1]))
     totals, counts = np.zeros((resamples, metrics)), np.zeros((resamples, 1))
-    total, size, telling = np.zeros(metrics), np.zeros(metrics), np.zeros(metrics, np.int64)
+    total, size, differing = np.zeros(metrics), np.zeros(metrics), np.zeros(metrics, np.int64)
     for picked, block, weights in sample_weights(len(ends), resamples, np.random.default_rng(seed)):
         if picked.start == 0:  # the first resamples of a new block
             first = starts[block.start]
@@ -117,11 +115,11 @@ def _resample(take: Callable[[Ints], Floats], users: Ints, resamples: int, seed:
             cases = (ends[block] - starts[block]).astype(np.float64)
             total += sums.sum(1)
             size += sizes.sum(1)
-            telling += np.count_nonzero(np.abs(sums) > _ROUNDING * sizes, axis=1)
+            differing += np.count_nonzero(np.abs(sums) > _ROUNDING * sizes, axis=1)
         # Not `@`: BLAS would share products this thin among threads, three times slower on a busy machine.
         totals[picked] += np.vecdot(weights[:, None], sums)
         counts[picked, 0] += np.vecdot(weights, cases)
-    return _Resampled(totals / counts, total / len(users), size / len(users), telling)
+    return _Resampled(totals / counts, total / len(users), size / len(users), differing)
 
 
 def _interval(means: Floats, level: float) -> Floats:
@@ -129,16 +127,16 @@ def _interval(means: Floats, level: float) -> Floats:
     return bounds.T
 
 
-def _p_value(found: _Resampled) -> Floats:
+def _p_value(resampled: _Resampled) -> Floats:
     """Twice the smaller tail beyond zero: about as calibrated as the shift method, and it agrees with the interval.
 
     Measured under a true null with 50 and 200 users, where the level was .05: the two are within .008 of each other for
     rank metrics, at .041 to .069; skewed differences are rejected at .076 and .059, by the shift method at .085 and
     .062. With 30 users and fewer both reject too often. It is never below 2^(1 - m), the least a sign test of the m
-    users that differ can say: a few users that agree would look like proof, since no resample holds a doubter.
+    users that differ can reach: with a few users that all agree, no resample contains a disagreement.
     """
-    rounding = _ROUNDING * found.size
-    below = np.count_nonzero(found.means <= rounding, axis=0)
-    above = np.count_nonzero(found.means >= -rounding, axis=0)
-    p: Floats = 2 * (1 + np.minimum(below, above)) / (1 + len(found.means))
-    return np.clip(p, np.minimum(2.0 ** (1 - found.telling), 1), 1)
+    rounding = _ROUNDING * resampled.size
+    below = np.count_nonzero(resampled.means <= rounding, axis=0)
+    above = np.count_nonzero(resampled.means >= -rounding, axis=0)
+    p: Floats = 2 * (1 + np.minimum(below, above)) / (1 + len(resampled.means))
+    return np.clip(p, np.minimum(2.0 ** (1 - resampled.differing), 1), 1)

@@ -21,7 +21,7 @@ from ecoc.experiment.plan import Plan
 from ecoc.experiment.variants import VALIDATIONS, Variant, settings
 from ecoc.methods import METHODS
 from ecoc.model import Model, load
-from ecoc.ope.simulate import synthetic_negatives
+from ecoc.ope.evaluator import synthetic_negatives
 from ecoc.ope.truth import open_market, true_reward
 from ecoc.progress import ProgressCallback
 from ecoc.reporting.document import Section

@@ -16,7 +16,7 @@ from ecoc.model import Model
 from ecoc.ope.fitting import Episodes
 from ecoc.ope.logged import DecisionScorer, LoggedDecisions, best_items
 from ecoc.ope.simulator import SimulatorConfig, fit_members
-from ecoc.ope.truth import acting, mixed, sample_log
+from ecoc.ope.truth import in_world, mixed, sample_log
 from ecoc.progress import ProgressCallback
 from ecoc.reporting.document import Cell, Column, Number, Table
 from ecoc.world import evaluate
@@ -61,7 +61,7 @@ def mixed_truth_cell(context: Context, depends: Mapping[str, Any]) -> Work:
         for number, (name, model) in enumerate(_models(context, watch).items()):
             watch("play in the world", number, 2)
             for share in SHARES:
-                policy = mixed(market, acting(model, market), share)
+                policy = mixed(market, in_world(model, market), share)
                 found[f"{name} {share}"] = evaluate(market, policy, _TRUTH_USERS, seed=context.seeds[0]).reward
         return found, {}
 
@@ -87,7 +87,7 @@ def _models(context: Context, watch: ProgressCallback) -> dict[str, Model]:
 def _repeat(context: Context, number: int, watch: ProgressCallback) -> list[dict[str, Any]]:
     market, models = context.known_market, _models(context, watch)
     log = sample_log(market, _SESSIONS, seed=number)
-    place = acting(models[BASE], market)
+    place = in_world(models[BASE], market)
     items, feedback = place.index[log.items].astype(np.int64), log.feedback.astype(np.int64) + 1
     rewards = torch.from_numpy(log.reward.astype(np.float32))
     count, steps = items.shape

@@ -21,10 +21,11 @@ from ecoc.experiment.reward import simulate_seconds
 from ecoc.experiment.tables import caveats
 from ecoc.experiment.variants import BASE, ECOC, VARIANTS, Variant
 from ecoc.model import Model
+from ecoc.ope.candidates import controls
 from ecoc.ope.choose_weight import WEIGHTS, choose_weight
 from ecoc.ope.results import LOGGED, RolloutConfig
-from ecoc.ope.simulate import controls, simulate
-from ecoc.ope.truth import acting, true_reward
+from ecoc.ope.simulate import simulate
+from ecoc.ope.truth import in_world, true_reward
 from ecoc.progress import ProgressCallback
 from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
 from ecoc.world import POLICIES, Evaluation, Observation, evaluate
@@ -84,7 +85,7 @@ def _truth(context: Context) -> Work:
         market, models = context.known_market, models_of(context, watch)
         found: dict[str, Evaluation] = {LOGGED: evaluate(market, POLICIES["logged"](market), _TRUTH_USERS)}
         found["random"] = evaluate(market, POLICIES["random"](market), _TRUTH_USERS)
-        index = acting(next(iter(models.values())), market).index
+        index = in_world(next(iter(models.values())), market).index
         for name, score in fixed_scores(context).items():
             found[name] = evaluate(market, _ordered(score[index]), _TRUTH_USERS)
         for number, (name, model) in enumerate(models.items()):

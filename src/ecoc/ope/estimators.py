@@ -1,8 +1,8 @@
-"""What a policy would have earned, from logged decisions and how likely the log made each: weights, models, or both.
+"""Off-policy estimators from logged decisions and their propensities: by weights, by a model, or by both.
 
 One decision at a logged state, with weight w = pi(a|s) / b(a|s), model q(s, a) and v(s) = sum_a pi(a|s) q(s, a):
 
-    ips      mean w r                                    unbiased if b is right; wild if pi leaves the log
+    ips      mean w r                                    unbiased if b is right; high variance if pi differs from b
     snips    sum w r / sum w                             the same, on the scale of the rewards
     dm       mean v                                      the model alone
     dr       mean v + w (r - q)                          right if either b or q is
@@ -14,11 +14,11 @@ Sessions, with W_t = prod_{u <= t} w_u and the mean over sessions of each step w
     dr       mean_t sum W_{t-1} v_t / sum W_{t-1} + sum W_t (r_t - q_t) / sum W_t          weighted doubly robust
     switch   the same with W_t no larger than the limit
 
-Weights are normalised because they do not quite average one. Intervals resample users.
+Weights are normalised because their mean is not exactly 1. Intervals resample users.
 
-Estimated propensities c of what a policy would show are calibrated first, because they are too low where the policy
-knows the log better than their own model does: P(shown) = sigmoid(a + b logit c), a and b by maximum likelihood of
-whether the log showed it, with a unit Gaussian around a = 0, b = 1.
+Estimated propensities c of a policy's actions are calibrated first, because they are too low where the policy predicts
+the log better than the propensity model does: P(shown) = sigmoid(a + b logit c). a and b maximise the likelihood of
+whether the log showed the action, with a unit Gaussian prior around a = 0, b = 1.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SWITCH = 20.0
-"""Weight beyond which `switch` trusts the model."""
+"""Weight above which `switch` uses the model alone."""
 
 _RESAMPLES = 1000
 _LEAST_CHANCE = 1e-9
@@ -55,13 +55,13 @@ class Decisions:
     def __post_init__(self) -> None:
         sizes = {len(self.reward), len(self.weight), len(self.model), len(self.policy_model), len(self.user)}
         if len(sizes) != 1 or not len(self.reward):
-            raise InputError(f"decisions come with one of everything each; found {sorted(sizes)}")
+            raise InputError(f"all arrays need the same length, above 0; found lengths {sorted(sizes)}")
         _check(self.reward, self.weight, self.model, self.policy_model)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value, its 95 % interval over users, and how many decisions it rests on."""
+    """A value, its 95 % interval over users, and its effective sample size."""
 
     estimator: str
     value: float
@@ -73,24 +73,24 @@ class Estimate:
 def one_step(decisions: Decisions, *, limit: float = SWITCH, seed: int = 0) -> list[Estimate]:
     """Every estimator of a single decision."""
     d = decisions
-    one, miss = np.ones_like(d.reward), d.reward - d.model
+    ones, error = np.ones_like(d.reward), d.reward - d.model
     trusted = d.weight * (d.weight <= limit)
     parts = {
-        "ips": (d.weight * d.reward, one, d.weight),
+        "ips": (d.weight * d.reward, ones, d.weight),
         "snips": (d.weight * d.reward, d.weight, d.weight),
-        "dm": (d.policy_model, one, one),
-        "dr": (d.policy_model + d.weight * miss, one, d.weight),
-        "switch": (d.policy_model + trusted * miss, one, trusted),
+        "dm": (d.policy_model, ones, ones),
+        "dr": (d.policy_model + d.weight * error, ones, d.weight),
+        "switch": (d.policy_model + trusted * error, ones, trusted),
     }
-    found = _ratios([(above, below) for above, below, _ in parts.values()], d.user, seed)
+    ratios = _ratios([(above, below) for above, below, _ in parts.values()], d.user, seed)
     return [
         Estimate(name, *ratio, _effective(weight))
-        for (name, (_, _, weight)), ratio in zip(parts.items(), found, strict=True)
+        for (name, (_, _, weight)), ratio in zip(parts.items(), ratios, strict=True)
     ]
 
 
 def ratio_estimate(name: str, above: Floats, below: Floats, user: Ints, *, seed: int = 0) -> Estimate:
-    """Sum of `above` over sum of `below`, which rests on every decision."""
+    """Sum of `above` over sum of `below`, over all decisions."""
     [ratio] = _ratios([(above, below)], user, seed)
     return Estimate(name, *ratio, float(len(above)))
 
@@ -110,7 +110,7 @@ class SessionLog:
         parts = self.reward, self.weight, self.model, self.policy_model
         shapes = {part.shape for part in (*parts, self.counted)}
         if len(shapes) != 1 or not self.counted.any() or (self.user is not None and len(self.user) != len(self.reward)):
-            raise InputError(f"sessions come with one of everything each decision; found {sorted(shapes)}")
+            raise InputError(f"all arrays need the same shape, with a counted decision; found shapes {sorted(shapes)}")
         _check(*(part[self.counted] for part in parts))
 
 
@@ -123,19 +123,19 @@ def _check(reward: Floats, weight: Floats, model: Floats, policy_model: Floats) 
 
 
 def sessions(log: SessionLog, *, limit: float = SWITCH, seed: int = 0) -> list[Estimate]:
-    """What a step of whole sessions is worth."""
+    """Reward per step of whole sessions."""
     running: Floats = np.cumprod(np.where(log.counted, log.weight, 1.0), axis=1, dtype=np.float64)
     clipped: Floats = np.minimum(running, limit)
-    miss = log.reward - log.model
+    error = log.reward - log.model
     return [
         _session_estimate("snips", running, log.reward, None, log, seed),
-        _session_estimate("dr", running, miss, log.policy_model, log, seed),
-        _session_estimate("switch", clipped, miss, log.policy_model, log, seed),
+        _session_estimate("dr", running, error, log.policy_model, log, seed),
+        _session_estimate("switch", clipped, error, log.policy_model, log, seed),
     ]
 
 
 def calibrated(chance: Floats, happened: NDArray[np.bool_]) -> Floats:
-    """Chances [N] of what did or did not happen [N], on the scale of how often it did."""
+    """Probabilities [N] of events that did or did not happen [N], calibrated to their frequency."""
     bounded = np.clip(chance, _LEAST_CHANCE, 1 - _LEAST_CHANCE)
     terms = np.stack([np.ones_like(bounded), logit(bounded)], axis=1)  # [N, 2]
     start, sign = np.array([0.0, 1.0]), np.where(happened, 1.0, -1.0)
@@ -144,28 +144,28 @@ def calibrated(chance: Floats, happened: NDArray[np.bool_]) -> Floats:
         return float(((weights - start) ** 2).sum() / 2 - log_expit(sign * (terms @ weights)).sum())
 
     def slope(weights: Floats) -> Floats:
-        found: Floats = weights - start + terms.T @ (expit(terms @ weights) - happened)
-        return found
+        gradient: Floats = weights - start + terms.T @ (expit(terms @ weights) - happened)
+        return gradient
 
     def bend(weights: Floats) -> Floats:
         share = expit(terms @ weights)
-        found: Floats = np.eye(2) + (terms * (share * (1 - share))[:, None]).T @ terms
-        return found
+        hessian: Floats = np.eye(2) + (terms * (share * (1 - share))[:, None]).T @ terms
+        return hessian
 
-    found: Floats = expit(terms @ minimize(loss, start, method="trust-exact", jac=slope, hess=bend).x)
-    return found
+    calibrated_chance: Floats = expit(terms @ minimize(loss, start, method="trust-exact", jac=slope, hess=bend).x)
+    return calibrated_chance
 
 
 def _session_estimate(
-    name: str, running: Floats, miss: Floats, model: Floats | None, log: SessionLog, seed: int
+    name: str, running: Floats, error: Floats, model: Floats | None, log: SessionLog, seed: int
 ) -> Estimate:
     """Mean over steps of the weighed means over the sessions that have the step."""
     before = np.concatenate([np.ones((len(running), 1)), running[:, :-1]], axis=1) * log.counted
     running = running * log.counted
     known = running if model is None else before  # what a step's mean is over
     modelled = np.zeros_like(before) if model is None else before * np.where(log.counted, model, 0.0)
-    missed = running * np.where(log.counted, miss, 0.0)
-    columns = np.concatenate([modelled, known, missed, running, log.counted.astype(np.float64)], axis=1)
+    residual = running * np.where(log.counted, error, 0.0)
+    columns = np.concatenate([modelled, known, residual, running, log.counted.astype(np.float64)], axis=1)
     if log.user is not None:
         users, row = np.unique(log.user, return_inverse=True)
         together = np.zeros((len(users), columns.shape[1]))
@@ -182,13 +182,13 @@ def _session_estimate(
 
 def _weighed(sums: Floats) -> Floats:
     """From sums [B, 5 T] of what `_session_estimate` lays side by side; a step without any weight is left out."""
-    modelled, known, missed, running, count = np.split(sums, 5, axis=1)
+    modelled, known, residual, running, count = np.split(sums, 5, axis=1)
     share = np.divide(modelled, known, out=np.zeros_like(known), where=known > 0)
-    share += np.divide(missed, running, out=np.zeros_like(running), where=running > 0)
+    share += np.divide(residual, running, out=np.zeros_like(running), where=running > 0)
     count = count * (known > 0)
     steps = count.sum(1)
-    found: Floats = np.divide((share * count).sum(1), steps, out=np.full(len(sums), np.nan), where=steps > 0)
-    return found
+    means: Floats = np.divide((share * count).sum(1), steps, out=np.full(len(sums), np.nan), where=steps > 0)
+    return means
 
 
 def _interval(values: Floats) -> tuple[float, float]:
@@ -200,7 +200,7 @@ def _interval(values: Floats) -> tuple[float, float]:
 
 
 def _effective(weight: Floats) -> float:
-    """Number of equal weights that would tell as much."""
+    """Effective sample size: number of equal weights with the same variance."""
     total = float((weight**2).sum())
     return float(weight.sum() ** 2 / total) if total else 0.0
 

@@ -1,4 +1,4 @@
-"""Fit a response model to logged events, and say how good it is on sequences it never saw."""
+"""Fits a response model to logged events, with early stopping on held-out sequences."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,14 @@ from ecoc.ope.response import ResponseConfig, ResponseModel, UserState
 
 Ints = NDArray[np.int64]
 _BATCH, _LR, _DECAY, _WARMUP = 128, 5e-3, 0.1, 50
-_EPOCHS, _PATIENCE, _ROUNDS = 15, 2, 64  # fewest steps an epoch counts
+_EPOCHS, _PATIENCE, _ROUNDS = 15, 2, 64  # fewest steps of an epoch
 _SMALL = 5000  # items up to which the behaviour's softmax is over all of them
 _NEGATIVES = 1000
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """Windows of logged sequences: which of their events are to be explained."""
+    """Windows of logged sequences, and which of their events are targets."""
 
     items: Tensor  # [N, L + 1]; PAD after the end
     feedback: Tensor  # [N, L + 1]; code + 1, 0 after the end
@@ -56,7 +56,9 @@ def open_episodes(data: Dataset, first: Ints, stop: Ints, *, length: int, most: 
     order = np.random.default_rng([seed, 2]).permutation(np.flatnonzero(counts))
     kept = np.sort(order[: np.searchsorted(np.cumsum(counts[order]), most) + 1])
     if not len(kept):
-        raise InputError(f"{data.path}: there is no event with an earlier one to fit a simulator on; use another split")
+        raise InputError(
+            f"{data.path}: no event has an earlier event, so no simulator can be fitted; use another split"
+        )
     tiles = -(-counts[kept] // length)
     sequence = np.repeat(kept, tiles)
     number = np.arange(len(sequence)) - np.repeat(np.cumsum(tiles) - tiles, tiles)
@@ -86,7 +88,7 @@ def fit(
 ) -> ResponseModel:
     """A response model of `sizes` (items, feedback); the weights with the lowest held-out loss are kept.
 
-    With `negatives`, so many items drawn at random stand beside each event as never answered: the last feedback.
+    With `negatives`, each event gets so many random items whose feedback is the last code: no event.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -108,7 +110,7 @@ class _Fit:
         adam = torch.optim.AdamW(self.model.parameters(), lr=_LR, weight_decay=_DECAY, fused=True)
         count = len(self.train.items)
         steps = -(-count // _BATCH)
-        passes = max(1, _ROUNDS // steps)  # a tiny log is read several times an epoch
+        passes = max(1, _ROUNDS // steps)  # a tiny log is read several times per epoch
         best, kept, waited, done = float("inf"), {}, 0, 0
         for _ in range(_EPOCHS):
             self.model.train()
@@ -132,23 +134,23 @@ class _Fit:
         return self.model.train(False)
 
     def _loss(self, episodes: Episodes) -> Tensor:
-        moods, target, given = self._cases(episodes)
-        return self._answer_loss(moods, target, given) + self._behaviour_loss(self.model.behaviour(moods), target)
+        states, target, given = self._cases(episodes)
+        return self._answer_loss(states, target, given) + self._behaviour_loss(self.model.behaviour(states), target)
 
     def _cases(self, episodes: Episodes) -> tuple[UserState, Tensor, Tensor]:
-        """What preceded each target, the target, the code of the feedback it got."""
-        mood = self.model.everywhere(episodes.history)
+        """State before each target, the target, the code of its feedback."""
+        state = self.model.all_states(episodes.history)
         wanted = episodes.wanted.flatten().nonzero().squeeze(1)
-        moods = UserState(mood.hidden.flatten(0, 1), mood.stock.flatten(0, 1)).rows(wanted)
-        return moods, episodes.items[:, 1:].flatten()[wanted], episodes.feedback[:, 1:].flatten()[wanted] - 1
+        states = UserState(state.hidden.flatten(0, 1), state.stock.flatten(0, 1)).rows(wanted)
+        return states, episodes.items[:, 1:].flatten()[wanted], episodes.feedback[:, 1:].flatten()[wanted] - 1
 
-    def _answer_loss(self, moods: UserState, target: Tensor, given: Tensor) -> Tensor:
+    def _answer_loss(self, states: UserState, target: Tensor, given: Tensor) -> Tensor:
         if self.negatives:
             row = torch.arange(len(target)).repeat(1 + self.negatives)
             others = torch.randint(1, self.model.items + 1, (len(target) * self.negatives,))
-            moods, target = moods.rows(row), torch.cat([target, others])
+            states, target = states.rows(row), torch.cat([target, others])
             given = torch.cat([given, torch.full_like(others, self.model.feedback - 1)])
-        return cross_entropy(self.model.answers(moods, target), given)
+        return cross_entropy(self.model.answers(states, target), given)
 
     def _behaviour_loss(self, states: Tensor, target: Tensor) -> Tensor:
         vectors = self.model.shown_vectors()
@@ -162,9 +164,9 @@ class _Fit:
         self.model.train(False)
         total, count = 0.0, 0
         for first in range(0, len(self.held_out.items), _BATCH):
-            moods, target, given = self._cases(
+            states, target, given = self._cases(
                 self.held_out.part(np.arange(len(self.held_out.items))[first : first + _BATCH])
             )
-            total += float(self._answer_loss(moods, target, given)) * len(target)
+            total += float(self._answer_loss(states, target, given)) * len(target)
             count += len(target)
         return total / max(count, 1)

@@ -1,4 +1,4 @@
-"""Logged decisions as a fitted simulator sees them: what was shown, how likely that was, what it was worth."""
+"""Logged decisions with the simulator's estimates: the item shown, its probability, its expected reward."""
 
 from copy import copy
 from dataclasses import dataclass, replace
@@ -21,15 +21,15 @@ from ecoc.policies.base import Policy
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_ROWS, _CELLS = 1024, 1 << 24  # decisions at a time, and most chances of items kept at a time
+_ROWS, _CELLS = 1024, 1 << 24  # decisions at a time, and most probabilities in memory at a time
 
 
 @dataclass(frozen=True)
 class LoggedDecisions:
-    """Decisions of whole sessions, in order."""
+    """Logged decisions of whole sessions, in order."""
 
-    history: History  # [N, L] what preceded each
-    before: Tensor  # [N, E] every item of its past, PAD where short
+    history: History  # [N, L] events before each decision
+    before: Tensor  # [N, E] all items of the user's past, PAD where short
     items: Ints  # [N] shown
     reward: Floats  # [N]
     user: Ints  # [N]
@@ -47,9 +47,9 @@ def open_logged(
     length: int = LENGTH,
     exclude_seen: bool = True,
 ) -> LoggedDecisions:
-    """Test events after at least `warm` others, of as many sequences as hold `most` of them.
+    """Test events with at least `warm` events before them, of as many sequences as hold `most` such events.
 
-    Histories hold `length` events: as many as the policy that reads most. Whole pasts are kept to exclude them only.
+    Histories hold `length` events, as many as the longest policy reads. Whole pasts are kept only to exclude them.
     """
     cases = open_cases(data, "test", min_history=warm, most=0, seed=seed)
     if not len(cases):
@@ -78,16 +78,16 @@ def open_logged(
 
 @torch.inference_mode()
 def best_items(policy: Policy, logged: LoggedDecisions, *, exclude_seen: bool) -> Ints:
-    """What a policy would have shown, [N]."""
+    """Item that a policy ranks first at each decision, [N]."""
     policy.train(False)
-    found = []
+    parts = []
     for first in range(0, len(logged.items), _ROWS):
         rows = torch.arange(first, min(first + _ROWS, len(logged.items)))
         history = logged.history.rows(rows)
         latest = recent(history.items, _feedback(history), policy.length)
         query = policy.query(replace(latest, users=history.users))
-        found.append(policy.topk(query, 1, exclude=logged.before[rows] if exclude_seen else None)[0].squeeze(1))
-    chosen: Ints = torch.cat(found).numpy()
+        parts.append(policy.topk(query, 1, exclude=logged.before[rows] if exclude_seen else None)[0].squeeze(1))
+    chosen: Ints = torch.cat(parts).numpy()
     return chosen
 
 
@@ -96,64 +96,66 @@ def _feedback(history: History) -> Tensor:
 
 
 class DecisionScorer:
-    """A simulator's view of logged decisions, kept so that every policy is asked about cheaply."""
+    """Probabilities and expected rewards of items at logged decisions; computed once, used for every policy."""
 
     @torch.no_grad()
     def __init__(self, simulator: Simulator, logged: LoggedDecisions) -> None:
         self.simulator, self.logged = simulator, logged
         history = recent(logged.history.items, _feedback(logged.history), LENGTH)
-        self._moods = [_moods(model, history) for model in simulator.members]
+        self._states = [_user_states(model, history) for model in simulator.members]
         self.model = self.value(logged.items)
         self._known: Floats | None = None
         step = max(1, min(_ROWS, _CELLS // simulator.items))
         rows = [slice(first, first + step) for first in range(0, len(logged.items), step)]
-        self._total = [  # [N] a member
-            torch.cat([simulator.shown_total(k, mood.rows(row)) for row in rows]) for k, mood in enumerate(self._moods)
+        self._total = [  # [N] per member
+            torch.cat([simulator.shown_total(k, state.rows(row)) for row in rows])
+            for k, state in enumerate(self._states)
         ]
 
     @torch.no_grad()
     def chance(self, items: Ints) -> Floats:
-        """How likely the log was to show items [N] at the logged states, by the members' mean."""
+        """Probability that the log shows items [N] at the logged states, mean over members."""
         shown = torch.from_numpy(items)
         each = [
-            (self.simulator.shown_score(k, mood, shown) - total).exp()
-            for k, (mood, total) in enumerate(zip(self._moods, self._total, strict=True))
+            (self.simulator.shown_score(k, state, shown) - total).exp()
+            for k, (state, total) in enumerate(zip(self._states, self._total, strict=True))
         ]
         return torch.stack(each).mean(0).double().numpy()
 
     @torch.no_grad()
     def value(self, items: Ints) -> Floats:
         """Expected reward of showing items [N] at the logged states."""
-        found = np.zeros(len(items))
+        values = np.zeros(len(items))
         for first in range(0, len(items), _ROWS):
             rows = slice(first, first + _ROWS)
-            found[rows] = self._value(rows, torch.from_numpy(items[rows])).double().numpy()
-        return found
+            values[rows] = self._value(rows, torch.from_numpy(items[rows])).double().numpy()
+        return values
 
     def _value(self, rows: slice, items: Tensor) -> Tensor:
         simulator = self.simulator
         each = [
-            simulator.reward(simulator.chances(k, mood.rows(rows), items), items) for k, mood in enumerate(self._moods)
+            simulator.reward(simulator.chances(k, state.rows(rows), items), items)
+            for k, state in enumerate(self._states)
         ]
         return torch.stack(each).mean(0)
 
     def knowing(self, chance: Floats) -> "DecisionScorer":
-        """The same with the true propensities [N] of what was shown."""
+        """The same with the true propensities [N] of the logged items."""
         view = copy(self)
         view._known = chance
         return view
 
     def decisions(self, chosen: Ints) -> Decisions:
-        """A policy that shows `chosen` [N]."""
+        """The decisions of a policy that shows `chosen` [N]."""
         happened = chosen == self.logged.items
         weight = happened / (calibrated(self.chance(chosen), happened) if self._known is None else self._known)
         return Decisions(self.logged.reward, weight, self.model, self.value(chosen), self.logged.user)
 
     def mixed_sessions(self, d: Decisions, share: float, seed: int) -> list[Estimate]:
-        """What sessions would have earned a step had a policy made a share of the decisions, at random.
+        """Reward per step of sessions in which a policy makes a random share of the decisions.
 
-        Where the log still decides, q of what it showed stands for the mean of q over what it might have shown: right
-        on average whatever its propensities are, and most of its noise is that of w q, which is taken off.
+        For the decisions that stay with the log, q of the logged item replaces the mean of q over the items the log
+        might have shown. It is unbiased for any propensities; most of its noise is that of w q, which is subtracted.
         """
         weight = 1 - share + share * d.weight
         value = (1 - share) * self.model + share * d.policy_model
@@ -175,10 +177,10 @@ class DecisionScorer:
         return SessionLog(placed(self.logged.reward), placed(weight), placed(self.model), placed(value), counted, user)
 
 
-def _moods(model: ResponseModel, history: History) -> UserState:
+def _user_states(model: ResponseModel, history: History) -> UserState:
     hidden, stock = [], []
     for first in range(0, len(history.items), _ROWS):
-        found = model.after_history(history.rows(torch.arange(first, min(first + _ROWS, len(history.items)))))
-        hidden.append(found.hidden)
-        stock.append(found.stock)
+        part = model.after_history(history.rows(torch.arange(first, min(first + _ROWS, len(history.items)))))
+        hidden.append(part.hidden)
+        stock.append(part.stock)
     return UserState(torch.cat(hidden), torch.cat(stock))

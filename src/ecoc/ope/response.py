@@ -1,17 +1,17 @@
-"""One simulated population of users: how they answer an item after a history, and what the log would show them next.
+"""A response model: P(feedback | history, item), and P(item shown next | history) by the logging policy.
 
 With e, k item vectors, f, c, g feedback vectors and decay rates rho_n, after events (i_1, b_1) .. (i_t, b_t):
 
-    x_j      = e_{i_j} * g_{b_j} + f_{b_j}                            what happened
+    x_j      = e_{i_j} * g_{b_j} + f_{b_j}                            event
     S_t      = [GRU(x)_t, (1 - rho_n) sum_j rho_n^(t-j) x_j]          taste
-    A_t      = sum_j rho_n^(t-j) (k_{i_j} + c_{b_j})                  what it leaves behind
+    A_t      = sum_j rho_n^(t-j) (k_{i_j} + c_{b_j})                  after-effects
     z_t,i    = [e_i, q(S_t) * e_i, q(S_t).e_i]
     logit_b  = U_b z + bias_{i,b} + W_b A_t + MLP_b(S_t, A_t, z)      P(b | s, i)
     behaviour = softmax_i(p(S_t).e_i + bias'_i)                       P(i | s)
 
-After-effects enter the answer linearly and add up: a policy may wear its users out in ways no log shows, and there a
-recurrent net alone saturates. Both tasks share the item vectors: what a log shows next says more about an item than
-the few answers it got.
+After-effects enter the logits linearly and add up, because a policy may tire its users more than any log shows, where
+a recurrent net alone saturates. Both tasks share the item vectors: the items a log shows next carry more information
+about an item than its few feedback events.
 """
 
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class ResponseConfig(Config):
 
     dim: int = Field(16, ge=1, le=1024, description="width of item vectors")
     hidden: int = Field(32, ge=1, le=1024, description="width of the recurrent state")
-    lasting: int = Field(8, ge=1, le=256, description="width of what an event leaves behind")
-    width: int = Field(64, ge=1, le=4096, description="hidden units of the answer's network")
+    lasting: int = Field(8, ge=1, le=256, description="width of the after-effects of an event")
+    width: int = Field(64, ge=1, le=4096, description="hidden units of the feedback network")
     dropout: float = Field(0.1, ge=0, lt=1, description="of item vectors and hidden units")
 
 
 @dataclass(frozen=True)
 class UserState:
-    """What a model remembers of histories."""
+    """State of simulated users after their histories."""
 
     hidden: Tensor  # [B, h]
     stock: Tensor  # [B, rates, d + m], sums that decay
@@ -49,7 +49,7 @@ class UserState:
         return UserState(self.hidden[index], self.stock[index])
 
     def where(self, chosen: Tensor, other: "UserState") -> "UserState":
-        """Take this one at the chosen rows [B], the other elsewhere."""
+        """Rows of this state where chosen [B], rows of the other state elsewhere."""
         return UserState(
             torch.where(chosen[:, None], self.hidden, other.hidden),
             torch.where(chosen[:, None, None], self.stock, other.stock),
@@ -89,8 +89,8 @@ class ResponseModel(nn.Module):
         )
         self.dropout = nn.Dropout(config.dropout)
 
-    def everywhere(self, history: History) -> UserState:
-        """After every position: [B, L, h] and [B, L, rates, d + m]."""
+    def all_states(self, history: History) -> UserState:
+        """State after every position: [B, L, h] and [B, L, rates, d + m]."""
         happened = self._happened(history.items, history.feedback)
         steps = torch.arange(happened.shape[1])
         lag = steps[:, None] - steps
@@ -99,47 +99,47 @@ class ResponseModel(nn.Module):
         return UserState(self.gru(happened[..., : self.config.dim])[0], stock)
 
     def after_history(self, history: History) -> UserState:
-        """After each row's last event; no row is empty."""
-        found = self.everywhere(history)
+        """State after the last event of each row; no row is empty."""
+        states = self.all_states(history)
         row, last = torch.arange(len(history.items)), history.lengths - 1
-        return UserState(found.hidden[row, last], found.stock[row, last])
+        return UserState(states.hidden[row, last], states.stock[row, last])
 
-    def after_event(self, mood: UserState, items: Tensor, feedback: Tensor) -> UserState:
-        """After one more event: items [B], feedback code + 1 [B]."""
+    def after_event(self, state: UserState, items: Tensor, feedback: Tensor) -> UserState:
+        """State after another event: items [B], feedback code + 1 [B]."""
         happened = self._happened(items, feedback)  # [B, d + m]
-        _, hidden = self.gru(happened[:, None, : self.config.dim], mood.hidden[None].contiguous())
-        return UserState(hidden[0], mood.stock * torch.sigmoid(self.rate)[:, None] + happened[:, None])
+        _, hidden = self.gru(happened[:, None, : self.config.dim], state.hidden[None].contiguous())
+        return UserState(hidden[0], state.stock * torch.sigmoid(self.rate)[:, None] + happened[:, None])
 
-    def answers(self, mood: UserState, items: Tensor) -> Tensor:
-        """Logits of the feedback to items [...], [..., feedback]; moods [..., h] and [..., rates, d + m]."""
-        taste, after = self._read(mood)
+    def answers(self, state: UserState, items: Tensor) -> Tensor:
+        """Logits of the feedback to items [...], [..., feedback]; states [..., h] and [..., rates, d + m]."""
+        taste, after = self._read(state)
         vector = self.dropout(self.table(items))
         agreed = self.towards(taste) * vector
         direct = torch.cat([vector, agreed, agreed.sum(-1, keepdim=True)], -1)
         logits = self.direct(direct) + self.bias(items) + self.after(after)
         return torch.as_tensor(logits + self.mixed(torch.cat([taste, after, direct], -1)))
 
-    def behaviour(self, mood: UserState) -> Tensor:
-        """What scores the item that a log shows next, [..., d + 1], against `shown_vectors`."""
-        aim = self.shown(self._read(mood)[0])
-        return torch.cat([aim, torch.ones_like(aim[..., :1])], -1)
+    def behaviour(self, state: UserState) -> Tensor:
+        """Query [..., d + 1] whose product with `shown_vectors` scores the item that the log shows next."""
+        query = self.shown(self._read(state)[0])
+        return torch.cat([query, torch.ones_like(query[..., :1])], -1)
 
     def shown_vectors(self) -> Tensor:
         """[V, d + 1]; PAD's row first."""
         return torch.cat([self.table.weight, self.shown_bias[:, None]], 1)
 
     def _happened(self, items: Tensor, feedback: Tensor | None) -> Tensor:
-        """What events are to the model, [..., d + m]."""
+        """Events as vectors, [..., d + m]."""
         given = torch.zeros_like(items) if feedback is None else feedback
         now = self.dropout(self.table(items) * self.gate(given) + self.given(given))
         return torch.cat([now, self.lasting(items) + self.given_lasting(given)], -1)
 
-    def _read(self, mood: UserState) -> tuple[Tensor, Tensor]:
+    def _read(self, state: UserState) -> tuple[Tensor, Tensor]:
         """Taste and after-effects."""
         d = self.config.dim
-        recent = mood.stock[..., :d] * (1 - torch.sigmoid(self.rate))[:, None]
-        after = mood.stock[..., d:].flatten(-2) * _STOCK_SCALE
-        return torch.cat([mood.hidden, recent.flatten(-2)], -1), after
+        recent = state.stock[..., :d] * (1 - torch.sigmoid(self.rate))[:, None]
+        after = state.stock[..., d:].flatten(-2) * _STOCK_SCALE
+        return torch.cat([state.hidden, recent.flatten(-2)], -1), after
 
 
 def _embedding(rows: int, width: int, std: float) -> nn.Embedding:

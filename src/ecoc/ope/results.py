@@ -76,7 +76,7 @@ class OneStepRatio(Result):
 
 
 class Rollout(Result):
-    """Reward per step of one policy, played in the simulators."""
+    """Roll-out of a policy in the simulators."""
 
     reward: float = Field(description="per step, minus the uncertainty penalty")
     ratio: float = Field(description="reward over that of the logging policy in the same simulators")

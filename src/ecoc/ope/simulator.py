@@ -1,6 +1,7 @@
-"""A simulator of users fitted on a log: several response models, what answers are worth, how long sequences last.
+"""A simulator of users fitted on a log: an ensemble of response models, rewards of feedback, session lengths.
 
-Members differ by their seed and by the sequences they were not shown, so where they disagree the log does not tell.
+Members differ in their seed and in the sequences left out of their fit. Where they disagree, the log does not
+determine the response.
 """
 
 from dataclasses import dataclass, field
@@ -20,10 +21,10 @@ from ecoc.progress import ProgressCallback, no_progress
 
 Ints = NDArray[np.int64]
 
-LENGTH = 50  # events a simulator looks back
-_HELD_OUT = 0.1  # share of sequences, half to stop by, half to judge by
-_LEFT_OUT = 6  # each member is not shown one in so many sequences
-TRUST = 5.0  # events of its own that weigh as much as all items' mean in an item's worth
+LENGTH = 50  # events of a history that a simulator reads
+_HELD_OUT = 0.1  # share of sequences: half for early stopping, half to measure quality
+_LEFT_OUT = 6  # one in so many sequences is left out of the fit of each member
+PRIOR_EVENTS = 5.0  # weight of the mean over all items in the mean reward of one, in events
 _NONE = "none"
 _BINS = 10
 _ROWS = 1024
@@ -43,14 +44,14 @@ class SimulatorConfig:
 
 
 class Simulator:
-    """Users as a log knows them. Feedback codes are the dataset's; with negatives there is one more, `none`."""
+    """Simulated users. Feedback codes are those of the dataset; with negatives there is one more, `none`."""
 
     quality: SimulatorQuality  # measured by `fit_members`
 
     def __init__(
         self,
         members: list[ResponseModel],
-        worth: Tensor,
+        mean_reward: Tensor,
         names: list[str],
         lengths: Ints,
         temperature: float = 1.0,
@@ -59,7 +60,7 @@ class Simulator:
     ) -> None:
         self.members, self.names, self.lengths, self.temperature = members, names, lengths, temperature
         self._has_negatives = has_negatives
-        self.worth = worth  # [V, feedback] mean reward of an item that got a feedback
+        self.mean_reward = mean_reward  # [V, feedback] mean reward of an item that got a feedback
 
     @property
     def items(self) -> int:
@@ -68,36 +69,36 @@ class Simulator:
 
     @property
     def none(self) -> int | None:
-        """The feedback that leaves no event in a log; none if all feedback does."""
+        """Code of the feedback that leaves no event in a log; None if all feedback does."""
         return len(self.names) - 1 if self._has_negatives else None
 
-    def chances(self, member: int, mood: UserState, items: Tensor) -> Tensor:
+    def chances(self, member: int, state: UserState, items: Tensor) -> Tensor:
         """P(feedback) of items [...], [..., feedback]."""
-        return torch.softmax(self.members[member].answers(mood, items) / self.temperature, -1)
+        return torch.softmax(self.members[member].answers(state, items) / self.temperature, -1)
 
     def reward(self, chances: Tensor, items: Tensor) -> Tensor:
         """Expected reward, [...]."""
-        return (chances * self.worth[items]).sum(-1)
+        return (chances * self.mean_reward[items]).sum(-1)
 
-    def log_behaviour(self, member: int, mood: UserState) -> Tensor:
+    def log_behaviour(self, member: int, state: UserState) -> Tensor:
         """Log P(item shown next | history), [B, items]; item i in column i - 1."""
-        return torch.log_softmax(self._shown_scores(member, mood), -1)
+        return torch.log_softmax(self._shown_scores(member, state), -1)
 
-    def shown_total(self, member: int, mood: UserState) -> Tensor:
-        """What the scores of all items add up to, as a logarithm; [B]."""
-        return torch.logsumexp(self._shown_scores(member, mood), -1)
+    def shown_total(self, member: int, state: UserState) -> Tensor:
+        """Log of the sum of exp(score) over all items, [B]."""
+        return torch.logsumexp(self._shown_scores(member, state), -1)
 
-    def shown_score(self, member: int, mood: UserState, items: Tensor) -> Tensor:
+    def shown_score(self, member: int, state: UserState, items: Tensor) -> Tensor:
         """Score of one item each [B]: log P(item shown next | history) + `shown_total`; [B]."""
         model = self.members[member]
-        return (model.behaviour(mood) * model.shown_vectors()[items]).sum(-1)
+        return (model.behaviour(state) * model.shown_vectors()[items]).sum(-1)
 
-    def _shown_scores(self, member: int, mood: UserState) -> Tensor:
+    def _shown_scores(self, member: int, state: UserState) -> Tensor:
         model = self.members[member]
-        return model.behaviour(mood) @ model.shown_vectors()[PAD + 1 :].T
+        return model.behaviour(state) @ model.shown_vectors()[PAD + 1 :].T
 
-    def sample_left(self, past: Ints, horizon: int, random: np.random.Generator) -> Ints:
-        """Steps to come after `past` events: as many as a logged sequence that was longer had left, up to a horizon."""
+    def sample_remaining(self, past: Ints, horizon: int, random: np.random.Generator) -> Ints:
+        """Steps to come after `past` events: those that a longer logged sequence had left, up to a horizon."""
         longer = np.searchsorted(self.lengths, past, side="right")
         drawn = random.integers(np.minimum(longer, len(self.lengths) - 1), len(self.lengths))
         left = np.where(longer < len(self.lengths), self.lengths[drawn] - past, horizon)
@@ -105,7 +106,7 @@ class Simulator:
 
 
 def fit_simulator(data: Dataset, config: SimulatorConfig, watch: ProgressCallback = no_progress) -> Simulator:
-    """Fit the members and judge them on sequences that none of them saw."""
+    """Fit the members and measure their quality on sequences that none of them was fitted on."""
     episodes = open_episodes(
         data, *_targets(data, config.fit_on), length=config.length, most=config.most_events, seed=config.seed
     )
@@ -139,10 +140,10 @@ def fit_members(
             fit(episodes.part(rows), stopping, (items, len(names)), config.model, seed=seed, negatives=config.negatives)
         )
     watch("fit simulator", config.members, config.members)
-    worth = _worth(episodes.part(np.flatnonzero(~parts.held)), items, len(names))
-    simulator = Simulator(members, worth, names, np.sort(lengths), has_negatives=config.negatives > 0)
-    if not config.negatives:  # which are not among the held-out answers
-        simulator.temperature = _best_temperature(_logits(simulator, stopping))
+    mean_reward = _mean_rewards(episodes.part(np.flatnonzero(~parts.held)), items, len(names))
+    simulator = Simulator(members, mean_reward, names, np.sort(lengths), has_negatives=config.negatives > 0)
+    if not config.negatives:  # held-out feedback contains no negatives
+        simulator.temperature = _best_temperature(*_logits(simulator, stopping)[:2])
     simulator.quality = _quality(
         simulator,
         episodes.part(np.flatnonzero(parts.judging)),
@@ -154,7 +155,7 @@ def fit_members(
 
 
 def _targets(data: Dataset, fit_on: FitOn) -> tuple[Ints, Ints]:
-    """First event and end of what is to be explained of each sequence."""
+    """First event and end of the targets of each sequence."""
     begin, end = np.asarray(data.offsets)[:-1], np.asarray(data.offsets)[1:]
     cut = begin + np.asarray(data.train_lengths)
     if fit_on == "log":
@@ -177,7 +178,7 @@ def _parted(episodes: Episodes, config: SimulatorConfig) -> _Parts:
     sequences, row = np.unique(episodes.sequence, return_inverse=True)
     if len(sequences) < 3:
         raise InputError(
-            f"a simulator needs at least three sequences to learn from and be judged by; found {len(sequences)}"
+            f"a simulator needs at least three sequences to be fitted and measured; found {len(sequences)}"
         )
     place = np.random.default_rng([config.seed, 3]).permutation(len(sequences))
     held = max(2, round(_HELD_OUT * len(sequences)))
@@ -187,40 +188,39 @@ def _parted(episodes: Episodes, config: SimulatorConfig) -> _Parts:
     )
 
 
-def _worth(episodes: Episodes, items: int, feedback: int) -> Tensor:
-    """Mean reward by item and feedback, an item of few events drawn to the mean of all; `none` is worth nothing."""
+def _mean_rewards(episodes: Episodes, items: int, feedback: int) -> Tensor:
+    """Mean reward by item and feedback, shrunk to the mean over items where events are few; 0 for `none`."""
     given = (episodes.feedback - 1)[:, 1:][episodes.wanted]
     item, reward = episodes.items[:, 1:][episodes.wanted], episodes.reward[:, 1:][episodes.wanted].double()
     cell = item * feedback + given
     total = torch.bincount(cell, reward, minlength=(items + 1) * feedback).view(-1, feedback)
     count = torch.bincount(cell, minlength=(items + 1) * feedback).view(-1, feedback)
     mean = total.sum(0) / count.sum(0).clamp(min=1)
-    # what never differs, such as a click's reward, is that exactly, whatever the rounding of a mean
-    spread = torch.zeros(feedback, dtype=torch.float64).index_add_(0, given, (reward - mean[given]) ** 2)
-    shrunk = (total + TRUST * mean) / (count + TRUST)
-    return torch.where(spread > 1e-9 * (1 + mean**2), shrunk, mean).float()
+    # a reward that never varies, such as that of a click, is kept exactly
+    variation = torch.zeros(feedback, dtype=torch.float64).index_add_(0, given, (reward - mean[given]) ** 2)
+    shrunk = (total + PRIOR_EVENTS * mean) / (count + PRIOR_EVENTS)
+    return torch.where(variation > 1e-9 * (1 + mean**2), shrunk, mean).float()
 
 
 @torch.no_grad()
 def _logits(simulator: Simulator, episodes: Episodes) -> tuple[Tensor, Tensor, Tensor]:
     """Mean log chances of the members [N, feedback] before any temperature, the feedback given, the items."""
-    found, given, items = [], [], []
+    logits, given, items = [], [], []
     for first in range(0, len(episodes.items), _ROWS):
         part = episodes.part(np.arange(len(episodes.items))[first : first + _ROWS])
         target = part.items[:, 1:]
         each = [
-            torch.log_softmax(model.answers(model.everywhere(part.history), target)[part.wanted], -1)
+            torch.log_softmax(model.answers(model.all_states(part.history), target)[part.wanted], -1)
             for model in simulator.members
         ]
-        found.append(torch.stack(each))
+        logits.append(torch.stack(each))
         given.append((part.feedback[:, 1:] - 1)[part.wanted])
         items.append(target[part.wanted])
-    return torch.cat(found, 1), torch.cat(given), torch.cat(items)
+    return torch.cat(logits, 1), torch.cat(given), torch.cat(items)
 
 
-def _best_temperature(found: tuple[Tensor, Tensor, Tensor]) -> float:
-    """What log chances are divided by to fit held-out answers best."""
-    logits, given, _ = found
+def _best_temperature(logits: Tensor, given: Tensor) -> float:
+    """Temperature with the lowest log-loss on held-out feedback."""
     grid = torch.logspace(-1, 1, 41, base=2.0)
     losses = [_log_loss(torch.softmax(logits / float(value), -1).mean(0), given) for value in grid]
     return float(grid[int(np.argmin(losses))])
@@ -233,15 +233,15 @@ def _log_loss(chances: Tensor, given: Tensor) -> float:
 def _quality(
     simulator: Simulator, episodes: Episodes, config: SimulatorConfig, *, events_per_item: float, refused: float
 ) -> SimulatorQuality:
-    """Of the members together, on sequences none of them saw."""
+    """Quality of the ensemble on sequences that no member was fitted on."""
     logits, given, items = _logits(simulator, episodes)
     chances = torch.softmax(logits / simulator.temperature, -1).mean(0)
     counted = chances
-    if simulator.none is not None:  # events are answers; what was never answered is not among them
+    if simulator.none is not None:  # logged events have feedback; `none` is not among them
         counted = chances[:, :-1] / chances[:, :-1].sum(1, keepdim=True)
     share = torch.bincount(given, minlength=counted.shape[1]).double() / len(given)
     logged = episodes.reward[:, 1:][episodes.wanted].double().sum()
-    predicted = (counted * simulator.worth[items][:, : counted.shape[1]]).sum(dtype=torch.float64)
+    predicted = (counted * simulator.mean_reward[items][:, : counted.shape[1]]).sum(dtype=torch.float64)
     return SimulatorQuality(
         fit_on=config.fit_on,
         members=len(simulator.members),
@@ -263,7 +263,7 @@ def _calibration_error(chances: Tensor, given: Tensor) -> float:
     bins = (chances * _BINS).long().clamp(max=_BINS - 1)
     total = 0.0
     for code in range(chances.shape[1]):
-        said = torch.bincount(bins[:, code], chances[:, code].double(), minlength=_BINS)
-        seen = torch.bincount(bins[:, code], happened[:, code], minlength=_BINS)
-        total += float((said - seen).abs().sum()) / len(given)
+        predicted = torch.bincount(bins[:, code], chances[:, code].double(), minlength=_BINS)
+        observed = torch.bincount(bins[:, code], happened[:, code], minlength=_BINS)
+        total += float((predicted - observed).abs().sum()) / len(given)
     return total / chances.shape[1]

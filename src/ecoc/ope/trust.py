@@ -1,4 +1,4 @@
-"""How far a roll-out's figure can be trusted: what the log never shows, what members dispute, what a run unlearnt."""
+"""Whether a figure can be trusted: skill of the simulators, support in the log, their disagreement, imitation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from ecoc.ope.rollout import Rollouts
 from ecoc.policies.base import Policy
 
 IMITATION = 0.03
-"""Share by which a run's imitation loss may exceed the best run's."""
+"""Largest excess of a run's imitation loss over the best run's, as a share."""
 
 REFUSED = 0.05
-"""Share of events of no worth from which a log says what users refuse; a shop gives a few things away."""
+"""Share of events without reward from which a log shows what users refuse; a few purchases are free in any shop."""
 
-_RARE = 0.01  # share of the log's own decisions that are rarer than a usual one
-_MOST_RARE = 0.2  # share of a policy's decisions that may be
-_MOST_DOUBT = 0.2  # of the reward
-_LEAST_SKILL = 0.06  # share of the log-loss of the feedback's shares that simulators have to take away
-_LEAST_EVENTS = 50  # an item; with 30 of them roll-outs ranked policies at a correlation of .4, with 100 above .93
+_RARE = 0.01  # share of the log's own decisions that count as rare
+_MOST_RARE = 0.2  # largest share of a policy's decisions that may be rare
+_MOST_DISAGREEMENT = 0.2  # of the reward
+_LEAST_SKILL = 0.06  # smallest reduction of the log-loss below that of the feedback's shares, as a share of it
+_LEAST_EVENTS = 50  # per item; with 30 of them roll-outs ranked policies at a correlation of .4, with 100 above .93
 _CASES = 2000
 _ROWS, _CELLS = 256, 1 << 26  # cases at a time, and most scores kept: 256 MB
 
@@ -37,47 +37,47 @@ class UsualBehaviour:
 
 
 def usual_behaviour(reference: Rollouts) -> UsualBehaviour:
-    """How likely the log's own decisions and sessions are, at their rarest per cent."""
+    """The rarest per cent of the logging policy's own decisions and sessions."""
     steps = reference.log_behaviour[:, reference.counted]
     whole = _session_means(reference)
     return UsualBehaviour(float(np.quantile(steps, _RARE)), float(np.quantile(whole, _RARE)))
 
 
-def _session_means(played: Rollouts) -> np.ndarray[Any, np.dtype[np.float64]]:
-    counts = np.maximum(played.counted.sum(1), 1)
-    found: np.ndarray[Any, np.dtype[np.float64]] = (played.log_behaviour * played.counted).sum(2) / counts
-    return found
+def _session_means(rollouts: Rollouts) -> np.ndarray[Any, np.dtype[np.float64]]:
+    counts = np.maximum(rollouts.counted.sum(1), 1)
+    means: np.ndarray[Any, np.dtype[np.float64]] = (rollouts.log_behaviour * rollouts.counted).sum(2) / counts
+    return means
 
 
 def simulator_warnings(quality: SimulatorQuality) -> list[str]:
-    """What speaks against every figure of simulators that learnt too little; these agree, too, and dispute nothing.
+    """Why no figure of these simulators can be trusted; simulators that learned little also agree with each other.
 
-    Items at random that stand for refusals are no help: in a built-in world whose log had lost its refusals, roll-outs
-    ranked learned policies in nearly the reverse of the true order.
+    Random items that stand for refusals do not replace them: in a built-in world whose log had lost its refusals,
+    roll-outs ranked learned policies in nearly the reverse of the true order.
     """
     skill = 1 - quality.log_loss / quality.log_loss_of_shares if quality.log_loss_of_shares else 1.0
-    found = ["the simulators know little more than how often each feedback is given"] * (skill < _LEAST_SKILL)
+    warnings = ["the simulators predict feedback hardly better than its overall shares do"] * (skill < _LEAST_SKILL)
     if quality.events_per_item < _LEAST_EVENTS:
-        found.append(f"the simulators saw {quality.events_per_item:.1f} events an item, and need {_LEAST_EVENTS}")
+        warnings.append(f"the log has {quality.events_per_item:.1f} events per item; simulators need {_LEAST_EVENTS}")
     if quality.refused < REFUSED:
-        found.append(f"only {quality.refused:.1%} of the log's events are refusals: it hardly says what users leave")
-    return found
+        warnings.append(f"only {quality.refused:.1%} of logged events are refusals; simulators need {REFUSED:.0%}")
+    return warnings
 
 
-def support_warnings(played: Rollouts, usual: UsualBehaviour) -> list[str]:
-    """What speaks against a figure."""
-    rare = float((played.log_behaviour[:, played.counted] < usual.action).mean())
-    odd = float((_session_means(played) < usual.session).mean())
-    ensemble_std = played.mean_doubt
-    share = ensemble_std / abs(played.value()) if played.value() else float(ensemble_std > 0)
-    found = []
+def support_warnings(rollouts: Rollouts, usual: UsualBehaviour) -> list[str]:
+    """Why the figure of one policy cannot be trusted."""
+    rare = float((rollouts.log_behaviour[:, rollouts.counted] < usual.action).mean())
+    odd = float((_session_means(rollouts) < usual.session).mean())
+    disagreement, reward = rollouts.mean_ensemble_std, abs(rollouts.value())
+    share = disagreement / reward if reward else float(disagreement > 0)
+    warnings = []
     if rare > _MOST_RARE:
-        found.append(f"{rare:.0%} of what it shows the log hardly ever shows there")
+        warnings.append(f"{rare:.0%} of its actions are rare in the log at such states")
     if odd > _MOST_RARE:
-        found.append(f"{odd:.0%} of its sessions are unlike any logged one")
-    if share > _MOST_DOUBT:
-        found.append(f"the simulators dispute {share:.0%} of what it earns")
-    return found
+        warnings.append(f"{odd:.0%} of its sessions are unlike any logged session")
+    if share > _MOST_DISAGREEMENT:
+        warnings.append(f"the simulators disagree about {share:.0%} of its reward")
+    return warnings
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class ImitationLoss:
 
 @torch.inference_mode()
 def imitation_losses(data: Dataset, policies: Mapping[str, Policy]) -> dict[str, ImitationLoss]:
-    """How badly each run's cloned policy predicts held-out events: cross-entropy at the best temperature, and excess.
+    """Cross-entropy of each run's cloned policy on held-out events, at its best temperature.
 
-    A run whose encoder was broken by its other losses shows here first; the excess is over the best run's.
+    It is high for a run whose encoder was damaged by its other losses.
     """
     most = min(_CASES, max(_ROWS, _CELLS // data.counts.items))
     cases = open_cases(data, "validation", min_history=1, most=most, seed=0)

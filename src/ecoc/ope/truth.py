@@ -1,4 +1,4 @@
-"""Learned policies in a built-in world, where what they earn is known exactly."""
+"""Learned policies in a built-in world, where their true reward is known."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ def open_market(data: Dataset) -> Market:
 
 
 @dataclass(frozen=True)
-class Acting:
-    """A learned policy as one of the world: the best item that the session has not shown yet.
+class ModelInWorld:
+    """A learned policy that acts in its world: it shows the best item that the session has not shown yet.
 
-    Events whose feedback its log never held are not in its histories either.
+    Events whose feedback never occurs in its log are left out of its histories.
     """
 
     policy: Policy
@@ -51,18 +51,18 @@ class Acting:
 
 
 def true_reward(model: Model, market: Market, users: int, *, seed: int = 0) -> Evaluation:
-    """What a model's policy earns in its world, as it acts."""
-    return evaluate(market, acting(model, market), users, seed=seed)
+    """True reward of a model in its world."""
+    return evaluate(market, in_world(model, market), users, seed=seed)
 
 
-def acting(model: Model, market: Market) -> Acting:
-    """A model in its world."""
+def in_world(model: Model, market: Market) -> ModelInWorld:
+    """A model as a policy of its world."""
     known = item_ids(market)
     index = model.vocab.indices(known).astype(np.int32)
     place = np.zeros(len(model.vocab) + 1, np.int32)
     place[index] = np.arange(len(known), dtype=np.int32)
     codes = np.array([model.feedback_code(name) for name in FEEDBACK], np.int32)
-    return Acting(model.policy, index, place, codes)
+    return ModelInWorld(model.policy, index, place, codes)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class TrueLog:
 
 
 def sample_log(market: Market, sessions: int, *, seed: int) -> TrueLog:
-    """Another log of the same world: other users, other luck."""
+    """Another log of the same world, with other users and other random draws."""
     parts = []
     for index, first in enumerate(range(0, sessions, market.chunk)):
         random = np.random.default_rng([market.config.seed, 7, seed, index])

@@ -265,7 +265,7 @@ def test_no_cases_is_an_input_error() -> None:
 def test_runs_over_other_cases_are_an_input_error() -> None:
     with pytest.raises(InputError, match="same test cases"):
         paired(np.zeros((1, 3)), np.zeros((1, 1)), np.arange(3))
-    with pytest.raises(InputError, match="4 values stand beside the users of 3 cases"):
+    with pytest.raises(InputError, match="there are 4 values per metric but 3 cases"):
         bootstrap(np.zeros((1, 4)), np.arange(3))
 
 

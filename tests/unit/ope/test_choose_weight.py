@@ -19,10 +19,11 @@ import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
 from ecoc.model import load
-from ecoc.ope import simulate as simulate_module
+from ecoc.ope import evaluator as evaluator_module
 from ecoc.ope.choose_weight import choose_weight, chosen_point
+from ecoc.ope.evaluator import RolloutEvaluator
 from ecoc.ope.results import WeightPoint
-from ecoc.ope.simulate import RolloutEvaluator, simulate
+from ecoc.ope.simulate import simulate
 from ecoc.reporting.text import weight_text
 from ecoc.runs.folder import ACTING, Run, save_acting
 
@@ -87,7 +88,7 @@ def test_the_choice_by_hand() -> None:
 
 
 def test_a_choice_is_kept_and_acted_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate_module, "simulator_warnings", lambda _: [])
+    monkeypatch.setattr(evaluator_module, "simulator_warnings", lambda _: [])
     found = choose_weight(run, weights=(5.0, 1.0), config=SMALL)
     assert [point.w for point in found.points] == [0.0, 1.0, 5.0], "w = 0 is always looked at"
     kept = json.loads((run / ACTING).read_text())

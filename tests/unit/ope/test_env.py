@@ -58,10 +58,10 @@ def test_mean_rewards_are_the_expected_ones() -> None:
     history = History(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2, 3]]))
     with torch.no_grad():
         chance = simulator.chances(1, simulator.members[1].after_history(history), torch.tensor([5]))[0]
-    by_hand = sum(float(p) * float(w) for p, w in zip(chance, simulator.worth[5], strict=True))
+    by_hand = sum(float(p) * float(w) for p, w in zip(chance, simulator.mean_reward[5], strict=True))
     assert wanted == pytest.approx(by_hand, abs=1e-5)
     assert np.mean(rewards) == pytest.approx(wanted, abs=4 * float(np.std(rewards)) / 300**0.5)
-    assert set(np.round(rewards, 5)) <= set(np.round(simulator.worth[5].double().numpy(), 5))
+    assert set(np.round(rewards, 5)) <= set(np.round(simulator.mean_reward[5].double().numpy(), 5))
 
 
 def test_a_session_ends_after_its_steps_and_shows_its_past() -> None:

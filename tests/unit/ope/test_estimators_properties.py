@@ -139,7 +139,7 @@ def test_a_step_that_nothing_is_known_of_is_left_out() -> None:
 @pytest.mark.parametrize("name", ["reward", "weight", "model", "policy_model", "user"])
 def test_decisions_of_different_lengths_are_refused(name: str) -> None:
     d = few_decisions()
-    with pytest.raises(InputError, match="one of everything"):
+    with pytest.raises(InputError, match="all arrays need the same"):
         replace(d, **{name: getattr(d, name)[:-1]})
 
 

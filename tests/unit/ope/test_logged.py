@@ -265,7 +265,7 @@ def slow_value(simulator: Simulator, past: Past, item: int) -> float:
             logits = model.answers(model.after_history(past.history(LOOKS_BACK)), torch.tensor([item]))[0]
             shares = torch.softmax(logits / simulator.temperature, -1)
             total += sum(
-                float(share) * float(worth) for share, worth in zip(shares, simulator.worth[item], strict=True)
+                float(share) * float(worth) for share, worth in zip(shares, simulator.mean_reward[item], strict=True)
             )
     return total / len(simulator.members)
 

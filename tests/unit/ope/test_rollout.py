@@ -16,13 +16,13 @@ from ecoc.ope.rollout import (
     InitialStates,
     Rollouts,
     SessionView,
-    acting_as_logged,
-    acting_at_random,
-    acting_by,
-    acting_by_score,
-    open_starts,
-    play,
+    fixed_actor,
+    logging_actor,
+    open_initial_states,
+    policy_actor,
+    random_actor,
     recent,
+    roll_out,
 )
 from ecoc.ope.simulator import Simulator
 from ecoc.policies.base import Policy
@@ -93,7 +93,7 @@ def slow_play(users: Simulator, starts: InitialStates, shown: Ints, given: Ints)
             worth = []
             for k, model in enumerate(users.members):
                 chance = users.chances(k, model.after_history(history), asked)[0]
-                worth.append(sum(float(chance[b]) * float(users.worth[item, b]) for b in range(len(chance))))
+                worth.append(sum(float(chance[b]) * float(users.mean_reward[item, b]) for b in range(len(chance))))
             mean.append(float(np.mean(worth)))
             ensemble_std.append(float(np.std(worth)))
             if code:
@@ -105,11 +105,11 @@ def slow_play(users: Simulator, starts: InitialStates, shown: Ints, given: Ints)
 @pytest.mark.parametrize("names", [NAMES, WITH_NONE])
 def test_play_equals_a_loop_over_sessions(names: tuple[str, ...]) -> None:
     users, starts = tiny_simulator(ITEMS, members=3, names=names), beginnings(4, left=[1, 3, 4, 2])
-    actor = Recording(acting_at_random(ITEMS))
-    played = play(users, actor, starts, exclude_seen=True, seed=1)
-    last = Recording(acting_at_random(ITEMS))
-    later = InitialStates(starts.items, starts.feedback, starts.left + 1, starts.sequence)
-    longer = play(users, last, later, exclude_seen=True, seed=1)
+    actor = Recording(random_actor(ITEMS))
+    played = roll_out(users, actor, starts, exclude_seen=True, seed=1)
+    last = Recording(random_actor(ITEMS))
+    later = InitialStates(starts.items, starts.feedback, starts.steps + 1, starts.sequence)
+    longer = roll_out(users, last, later, exclude_seen=True, seed=1)
     given = last.scenes[-1].feedback[:, 3:].view(3, 4, 4).numpy()  # what the steps before the last were answered
     assert (longer.items[:, :, :4] == played.items).all()
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_play_equals_a_loop_over_sessions(names: tuple[str, ...]) -> None:
 
 def test_shapes_and_which_steps_count() -> None:
     users, starts = tiny_simulator(ITEMS, members=3), beginnings(5, left=[1, 4, 2, 4, 3])
-    played = play(users, acting_at_random(ITEMS), starts, exclude_seen=False, seed=0)
+    played = roll_out(users, random_actor(ITEMS), starts, exclude_seen=False, seed=0)
     for found in (played.reward, played.ensemble_std, played.log_behaviour, played.items):
         assert found.shape == (3, 5, 4)
     assert played.counted.tolist() == [[step < left for step in range(4)] for left in (1, 4, 2, 4, 3)]
@@ -132,9 +132,9 @@ def test_shapes_and_which_steps_count() -> None:
 
 
 def test_one_member_has_no_doubt() -> None:
-    played = play(tiny_simulator(ITEMS, members=1), acting_at_random(ITEMS), beginnings(), exclude_seen=True, seed=0)
+    played = roll_out(tiny_simulator(ITEMS, members=1), random_actor(ITEMS), beginnings(), exclude_seen=True, seed=0)
     assert (played.ensemble_std == 0).all()
-    assert played.mean_doubt == 0
+    assert played.mean_ensemble_std == 0
 
 
 @pytest.mark.parametrize("names", [NAMES, WITH_NONE])
@@ -142,11 +142,11 @@ def test_one_member_has_no_doubt() -> None:
 def test_nothing_is_shown_twice(kind: str, names: tuple[str, ...]) -> None:
     users, starts = tiny_simulator(ITEMS, names=names), beginnings(6, left=[6] * 6)
     actors: dict[str, Actor] = {
-        "policy": acting_by(Remembers(ITEMS, 3)),
-        "score": acting_by_score(torch.arange(ITEMS + 1).float()),
-        "random": acting_at_random(ITEMS),
+        "policy": policy_actor(Remembers(ITEMS, 3)),
+        "score": fixed_actor(torch.arange(ITEMS + 1).float()),
+        "random": random_actor(ITEMS),
     }
-    played = play(users, actors[kind], starts, exclude_seen=True, seed=0)
+    played = roll_out(users, actors[kind], starts, exclude_seen=True, seed=0)
     for member, row in np.ndindex(2, 6):
         past = [item for item in starts.items[row].tolist() if item != PAD]
         seen = past + played.items[member, row].tolist()
@@ -157,7 +157,7 @@ def test_nothing_is_shown_twice(kind: str, names: tuple[str, ...]) -> None:
 def test_with_repeats_allowed_a_fixed_order_shows_its_best_again_and_again() -> None:
     score = torch.zeros(ITEMS + 1)
     score[PAD], score[7] = 9, 1
-    played = play(tiny_simulator(ITEMS), acting_by_score(score), beginnings(), exclude_seen=False, seed=0)
+    played = roll_out(tiny_simulator(ITEMS), fixed_actor(score), beginnings(), exclude_seen=False, seed=0)
     assert (played.items == 7).all()
     assert played.distinct == 1
 
@@ -165,8 +165,8 @@ def test_with_repeats_allowed_a_fixed_order_shows_its_best_again_and_again() -> 
 @pytest.mark.parametrize("names", [NAMES, WITH_NONE])
 def test_a_policy_acts_on_exactly_the_history_so_far(names: tuple[str, ...]) -> None:
     users, starts, policy = tiny_simulator(ITEMS, names=names), beginnings(5, left=[5] * 5), Remembers(ITEMS, 4)
-    actor = Recording(acting_by(policy))
-    played = play(users, actor, starts, exclude_seen=True, seed=3)
+    actor = Recording(policy_actor(policy))
+    played = roll_out(users, actor, starts, exclude_seen=True, seed=3)
     final = actor.scenes[-1]
     for step, (scene, history) in enumerate(zip(actor.scenes, policy.asked, strict=True)):
         assert history.feedback is not None
@@ -192,15 +192,15 @@ def test_luck_depends_on_the_seed_alone() -> None:
     def wasteful(scene: SessionView) -> Tensor:
         torch.rand(17, generator=scene.random)
         torch.rand(5)
-        return acting_by_score(score)(scene)
+        return fixed_actor(score)(scene)
 
-    plain, other = Recording(acting_by_score(score)), Recording(wasteful)
-    one = play(users, plain, starts, exclude_seen=True, seed=2)
-    two = play(users, other, starts, exclude_seen=True, seed=2)
+    plain, other = Recording(fixed_actor(score)), Recording(wasteful)
+    one = roll_out(users, plain, starts, exclude_seen=True, seed=2)
+    two = roll_out(users, other, starts, exclude_seen=True, seed=2)
     assert (one.reward == two.reward).all()
     assert torch.equal(plain.scenes[-1].feedback, other.scenes[-1].feedback)
-    third = Recording(acting_by_score(score))
-    play(users, third, starts, exclude_seen=True, seed=3)
+    third = Recording(fixed_actor(score))
+    roll_out(users, third, starts, exclude_seen=True, seed=3)
     assert not torch.equal(plain.scenes[-1].feedback, third.scenes[-1].feedback)
 
 
@@ -212,8 +212,8 @@ def test_answers_come_as_often_as_the_member_that_plays_expects(monkeypatch: pyt
         torch.full((count, 1), 2), torch.full((count, 1), 3), torch.full((count,), 2), np.arange(count)
     )
     score = torch.tensor([0.0, 0, 0, 1, 0])
-    actor = Recording(acting_by_score(score))
-    play(users, actor, starts, exclude_seen=False, seed=0)
+    actor = Recording(fixed_actor(score))
+    roll_out(users, actor, starts, exclude_seen=False, seed=0)
     answers = actor.scenes[-1].feedback[:, 1].view(2, count)
     history = History(torch.tensor([[2]]), torch.tensor([[3]]))
     for k, model in enumerate(users.members):
@@ -230,7 +230,7 @@ def test_the_log_is_sampled_by_the_behaviour_it_learnt() -> None:
     starts = InitialStates(
         torch.full((count, 1), 2), torch.full((count, 1), 1), torch.ones(count).long(), np.arange(count)
     )
-    played = play(users, acting_as_logged(), starts, exclude_seen=False, seed=0)
+    played = roll_out(users, logging_actor(), starts, exclude_seen=False, seed=0)
     history = History(torch.tensor([[2]]), torch.tensor([[1]]))
     for k, model in enumerate(users.members):
         with torch.no_grad():
@@ -246,7 +246,7 @@ def test_chance_shows_everything_that_may_be_shown_alike() -> None:
     starts = InitialStates(
         torch.full((count, 1), 2), torch.full((count, 1), 1), torch.ones(count).long(), np.arange(count)
     )
-    played = play(tiny_simulator(5, members=1), acting_at_random(5), starts, exclude_seen=True, seed=0)
+    played = roll_out(tiny_simulator(5, members=1), random_actor(5), starts, exclude_seen=True, seed=0)
     seen = np.bincount(played.items.ravel(), minlength=6) / count
     assert seen[[0, 2]].tolist() == [0, 0]
     assert np.abs(seen[[1, 3, 4, 5]] - 0.25).max() < 0.03
@@ -255,24 +255,24 @@ def test_chance_shows_everything_that_may_be_shown_alike() -> None:
 def test_chunks_change_luck_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     users, starts = tiny_simulator(ITEMS), beginnings(7, left=[3, 2, 3, 1, 3, 3, 2])
     score = torch.randn(ITEMS + 1, generator=torch.Generator().manual_seed(5))
-    whole = play(users, acting_by_score(score), starts, exclude_seen=True, seed=0)
+    whole = roll_out(users, fixed_actor(score), starts, exclude_seen=True, seed=0)
     monkeypatch.setattr(rollout, "_ROWS", 6)  # three sessions of two members at a time
-    parts = play(users, acting_by_score(score), starts, exclude_seen=True, seed=0)
+    parts = roll_out(users, fixed_actor(score), starts, exclude_seen=True, seed=0)
     assert (whole.items == parts.items).all(), "a fixed order has no luck in what it shows"
     assert (whole.counted == parts.counted).all()
     assert parts.reward[:, :, 0] == pytest.approx(whole.reward[:, :, 0], abs=1e-6)
     assert parts.ensemble_std[:, :, 0] == pytest.approx(whole.ensemble_std[:, :, 0], abs=1e-6)
-    alone = play(users, acting_by_score(score), first(starts, 3), exclude_seen=True, seed=0)
+    alone = roll_out(users, fixed_actor(score), first(starts, 3), exclude_seen=True, seed=0)
     assert (parts.reward[:, :3] == alone.reward).all()
 
 
 def first(starts: InitialStates, count: int) -> InitialStates:
-    return InitialStates(starts.items[:count], starts.feedback[:count], starts.left[:count], starts.sequence[:count])
+    return InitialStates(starts.items[:count], starts.feedback[:count], starts.steps[:count], starts.sequence[:count])
 
 
 def test_a_session_ends_when_every_item_was_shown() -> None:
     starts = InitialStates(torch.tensor([[1, 2]]), torch.tensor([[1, 1]]), torch.tensor([3]), np.arange(1))
-    played = play(tiny_simulator(3), acting_at_random(3), starts, exclude_seen=True, seed=0)
+    played = roll_out(tiny_simulator(3), random_actor(3), starts, exclude_seen=True, seed=0)
     assert played.items.tolist() == [[[3]], [[3]]], "item 3 is the only one left; three steps were asked for"
     assert played.counted.tolist() == [[True]]
 
@@ -280,7 +280,7 @@ def test_a_session_ends_when_every_item_was_shown() -> None:
 def test_users_who_have_seen_everything_are_refused() -> None:
     starts = InitialStates(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 1, 1]]), torch.tensor([3]), np.arange(1))
     with pytest.raises(InputError, match="every item was shown to every user; let policies repeat items"):
-        play(tiny_simulator(3), acting_at_random(3), starts, exclude_seen=True, seed=0)
+        roll_out(tiny_simulator(3), random_actor(3), starts, exclude_seen=True, seed=0)
 
 
 @settings(max_examples=30, deadline=None)
@@ -330,11 +330,11 @@ def test_recent_keeps_the_last_events_that_are_there(rows: list[list[int]], leng
 def test_test_sessions_start_where_training_ended() -> None:
     log = log_of([[1, 2, 3, 4, 5], [4, 5, 6], [7, 8, 9, 1], [2, 3]], trained=[3, 3, 0, 0])
     users = tiny_simulator(9, lengths=[5, 3, 4, 2])
-    starts = open_starts(log, users, "test", users=9, warm=2, horizon=4, seed=0)
+    starts = open_initial_states(log, users, "test", users=9, warm=2, horizon=4, seed=0)
     assert starts.sequence.tolist() == [0, 2], "with an event to come after the training part and two events"
     assert starts.items.tolist() == [[1, 2, 3], [7, 8, PAD]]
     assert starts.feedback.tolist() == [[1, 2, 3], [3, 1, 0]]
-    assert all(1 <= left <= 4 for left in starts.left.tolist())
+    assert all(1 <= left <= 4 for left in starts.steps.tolist())
 
 
 def test_validation_sessions_start_after_the_warm_up_and_never_reach_the_test_part() -> None:
@@ -344,17 +344,19 @@ def test_validation_sessions_start_after_the_warm_up_and_never_reach_the_test_pa
         validation=[True, False, True, True],
     )
     users = tiny_simulator(9, lengths=[5, 4, 4, 3])
-    starts = open_starts(log, users, "validation", users=9, warm=2, horizon=4, seed=0)
+    starts = open_initial_states(log, users, "validation", users=9, warm=2, horizon=4, seed=0)
     assert starts.sequence.tolist() == [0, 3]
     assert starts.items.tolist() == [[1, 2], [2, 3]]
     with pytest.raises(InputError, match="no sequence of the validation split has more than 4 events"):
-        open_starts(log, users, "validation", users=9, warm=4, horizon=4, seed=0)
+        open_initial_states(log, users, "validation", users=9, warm=4, horizon=4, seed=0)
 
 
 def test_users_are_a_seeded_sample() -> None:
     log = log_of([[1, 2, 3, 4]] * 50, trained=[2] * 50)
     users = tiny_simulator(4, lengths=[4] * 50)
-    found = [open_starts(log, users, "test", users=10, warm=1, horizon=9, seed=seed).sequence for seed in (0, 0, 1)]
+    found = [
+        open_initial_states(log, users, "test", users=10, warm=1, horizon=9, seed=seed).sequence for seed in (0, 0, 1)
+    ]
     assert len(set(found[0].tolist())) == 10
     assert (found[0] == found[1]).all()
     assert (found[0] != found[2]).any()

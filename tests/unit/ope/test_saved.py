@@ -13,7 +13,7 @@ from simulate_case import SMALL, hasty, simulated_runs
 import ecoc
 from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation.results import EvaluationResult
-from ecoc.ope import simulate as simulate_module
+from ecoc.ope import evaluator as evaluator_module
 from ecoc.ope.saved import saved_results
 from ecoc.runs import saved as saved_module
 from ecoc.runs.folder import Run
@@ -43,7 +43,7 @@ def runs(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def read_only(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing is refused as in a read-only folder; root may write everywhere, so permissions are no help."""
+    """Writing is refused as in a read-only folder; root may write all_states, so permissions are no help."""
     plain_open, plain_mkdir = Path.open, Path.mkdir
 
     def refuse(path: Path) -> PermissionError:
@@ -65,7 +65,7 @@ def read_only(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_everything_that_was_computed_is_read_back(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate_module, "simulator_warnings", lambda _: [])
+    monkeypatch.setattr(evaluator_module, "simulator_warnings", lambda _: [])
     both = [runs / "supervised", runs / "ecoc"]
     evaluations = [ecoc.evaluate(runs / "ecoc", max_cases=40), ecoc.evaluate(runs / "ecoc", exclude_seen=True)]
     comparison = ecoc.compare(both, max_cases=40)

@@ -16,10 +16,11 @@ import ecoc
 from ecoc.cli.app import answer
 from ecoc.errors import InputError
 from ecoc.model import Model, load
-from ecoc.ope import simulate as simulate_module
+from ecoc.ope.candidates import controls, views
 from ecoc.ope.choose_weight import choose_weight
+from ecoc.ope.evaluator import RolloutEvaluator, ratio_interval, session_protocol
 from ecoc.ope.results import OneStepRatio, RolloutConfig, SimulationResult
-from ecoc.ope.simulate import RolloutEvaluator, controls, simulate, views
+from ecoc.ope.simulate import simulate
 from ecoc.reporting.text import simulation_text
 
 CONTROLS = ["logged", "random", "popular", "best item"]
@@ -77,7 +78,8 @@ def test_the_log_is_one_and_controls_stand_beside_every_run(facts: SimulationRes
     log = found["logged"]
     assert (log.ratio, log.low, log.high) == (1.0, 1.0, 1.0)
     assert log.reward == log.unpenalised, "leaving the log is what costs"
-    assert log.trusted
+    assert log.reasons == facts.reasons, "no figure can be trusted, or none has a reason of the simulators"
+    assert log.trusted == (not facts.reasons)
     assert log.one_step["conditional"] == OneStepRatio(ratio=1.0, low=1.0, high=1.0)
     assert [row.kind for row in facts.policies] == ["control"] * 4 + ["run", "run", "control"]
     assert {row.policy for row in facts.estimators} == set(found) - {"logged"}
@@ -104,10 +106,10 @@ def test_no_clone_unless_asked_for(made: Path) -> None:
 
 def test_the_headline_is_the_mean_less_the_charge(made: Path, stage: RolloutEvaluator) -> None:
     [candidate] = views([load(made / "supervised")], cloned=False)
-    played = stage.played(candidate)
+    played = stage.roll_out(candidate)
     uncharged, doubted, steps = 0.0, 0.0, 0
     for member, user, step in np.ndindex(played.reward.shape):
-        if step < int(stage.starts.left[user]):
+        if step < int(stage.initial.steps[user]):
             uncharged += float(played.reward[member, user, step])
             doubted += float(played.ensemble_std[member, user, step])
             steps += 1
@@ -118,15 +120,18 @@ def test_the_headline_is_the_mean_less_the_charge(made: Path, stage: RolloutEval
     assert found.ensemble_std == pytest.approx(doubted / steps)
     assert found.unpenalised == pytest.approx(uncharged / steps)
     assert found.reward == pytest.approx(uncharged / steps - 4.0 * (doubted / steps - 0.5 * doubted / steps))
-    free = replace(calm, play=replace(stage.play, penalty=0.0)).value_of(candidate, played)
+    free = replace(calm, config=replace(stage.config, penalty=0.0)).value_of(candidate, played)
     assert free.reward == free.unpenalised == found.unpenalised
 
 
 def test_a_policy_is_not_charged_where_the_log_itself_is_in_doubt(made: Path, stage: RolloutEvaluator) -> None:
     [candidate] = views([load(made / "supervised")], cloned=False)
-    played = stage.played(candidate)
+    played = stage.roll_out(candidate)
     wary = replace(
-        stage, reference=replace(stage.reference, ensemble_std=stage.reference.ensemble_std * 0 + 2 * played.mean_doubt)
+        stage,
+        reference=replace(
+            stage.reference, ensemble_std=stage.reference.ensemble_std * 0 + 2 * played.mean_ensemble_std
+        ),
     )
     found = wary.value_of(candidate, played)
     assert found.reward == found.unpenalised
@@ -135,11 +140,11 @@ def test_a_policy_is_not_charged_where_the_log_itself_is_in_doubt(made: Path, st
 
 def test_an_interval_of_proportional_totals_has_no_width() -> None:
     base = np.random.default_rng(0).random((3, 20)) + 0.1
-    low, high = simulate_module._ratio_interval((2 * base, np.ones(20)), (base, np.ones(20)), seed=0)
+    low, high = ratio_interval((2 * base, np.ones(20)), (base, np.ones(20)), seed=0)
     assert low == pytest.approx(2)
     assert high == pytest.approx(2)
     noisy = base * np.random.default_rng(1).uniform(0.5, 1.5, base.shape)
-    low, high = simulate_module._ratio_interval((noisy, np.ones(20)), (base, np.ones(20)), seed=0)
+    low, high = ratio_interval((noisy, np.ones(20)), (base, np.ones(20)), seed=0)
     assert low < noisy.sum() / base.sum() < high
 
 
@@ -228,16 +233,14 @@ def test_wrong_settings_are_refused_before_any_work(wrong: dict[str, Any]) -> No
 
 def test_a_log_of_what_was_taken_up_gets_negatives(made: Path) -> None:
     data = ecoc.open_data(made / "data")
-    assert simulate_module.session_protocol(data, SMALL) == (True, 0)
+    assert session_protocol(data, SMALL) == (True, 0)
     data.rewards = np.asarray(data.rewards) + np.float32(1)
-    assert simulate_module.session_protocol(data, SMALL) == (True, 4)
+    assert session_protocol(data, SMALL) == (True, 4)
     data.rewards[::50] = 0
-    assert simulate_module.session_protocol(data, SMALL) == (True, 4), (
-        "a few gifts among purchases say nothing of refusals"
-    )
-    assert simulate_module.session_protocol(data, replace(SMALL, negatives=1, exclude_seen=False)) == (False, 1)
+    assert session_protocol(data, SMALL) == (True, 4), "a few gifts among purchases say nothing of refusals"
+    assert session_protocol(data, replace(SMALL, negatives=1, exclude_seen=False)) == (False, 1)
     data.items = np.ones_like(data.items)
-    assert simulate_module.session_protocol(data, SMALL) == (False, 4), "a log full of repeats"
+    assert session_protocol(data, SMALL) == (False, 4), "a log full of repeats"
 
 
 def test_the_paper_s_ratio_stands_beside_one_with_negatives(made: Path) -> None:

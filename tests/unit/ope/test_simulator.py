@@ -19,7 +19,7 @@ from ecoc.ope import fitting, simulator
 from ecoc.ope.fitting import Episodes, fit, open_episodes
 from ecoc.ope.response import ResponseConfig
 from ecoc.ope.results import FitOn
-from ecoc.ope.rollout import InitialStates, acting_by_score, play
+from ecoc.ope.rollout import InitialStates, fixed_actor, roll_out
 from ecoc.ope.simulator import Simulator, SimulatorConfig, fit_members, fit_simulator
 
 BAIT, LIKED, ITEMS, STEPS = 1, 2, 5, 8
@@ -184,9 +184,9 @@ def test_a_roll_out_shows_what_bait_costs(taught: Simulator) -> None:
     )
     score = torch.zeros(ITEMS + 1)
     score[BAIT], score[LIKED] = 2, 1  # bait first, then what is liked
-    baited = play(taught, acting_by_score(score), starts, exclude_seen=True, seed=0).reward.mean((0, 1))
+    baited = roll_out(taught, fixed_actor(score), starts, exclude_seen=True, seed=0).reward.mean((0, 1))
     score[BAIT] = -1
-    honest = play(taught, acting_by_score(score), starts, exclude_seen=True, seed=0).reward.mean((0, 1))
+    honest = roll_out(taught, fixed_actor(score), starts, exclude_seen=True, seed=0).reward.mean((0, 1))
     assert baited[0] > 0.35, "bait pleases when it is shown"
     assert baited[1:].max() < 0.25, "and nothing pleases after it"
     assert honest[0] > 0.7
@@ -251,15 +251,15 @@ def test_worth_is_exact_where_a_feedback_always_pays_the_same() -> None:
     rng = np.random.default_rng(0)
     items, codes = rng.integers(1, 6, (50, 9)), rng.integers(0, 3, (50, 9))
     pays = np.array([0.0, 0.1, 3.7], np.float32)
-    found = simulator._worth(episodes_of(items, codes, pays[codes]), 5, 4)
+    found = simulator._mean_rewards(episodes_of(items, codes, pays[codes]), 5, 4)
     assert torch.equal(found[:, :3], torch.from_numpy(pays).expand(6, -1))
-    assert (found[:, 3] == 0).all(), "none is worth nothing"
+    assert (found[:, 3] == 0).all(), "none is mean_reward nothing"
 
 
 def test_amounts_are_drawn_to_the_mean_of_all_where_events_are_few() -> None:
     items = np.array([[1, 1, 1, 1, 2]])
     amounts = np.array([[99.0, 10, 20, 30, 4]], np.float32)  # the first is no target
-    found = simulator._worth(episodes_of(items, np.zeros_like(items), amounts), 3, 1).squeeze(1)
+    found = simulator._mean_rewards(episodes_of(items, np.zeros_like(items), amounts), 3, 1).squeeze(1)
     mean = (10 + 20 + 30 + 4) / 4
     assert found[1] == pytest.approx((10 + 20 + 30 + 5 * mean) / 8)
     assert found[2] == pytest.approx((4 + 5 * mean) / 6)
@@ -272,7 +272,7 @@ def test_negatives_add_a_feedback_that_random_items_get(hasty: None) -> None:
     found = fit_members(log, ITEMS, ["no", "yes"], np.full(30, STEPS), config)
     assert found.names == ["no", "yes", "none"]
     assert found.none == 2
-    assert (found.worth[:, 2] == 0).all()
+    assert (found.mean_reward[:, 2] == 0).all()
     assert found.quality.negatives == 3
     shares = found.quality.log_loss_of_shares
     assert found.quality.log_loss < shares + 0.7, "judged by answers alone, as there are no others in a log"
@@ -287,9 +287,9 @@ def test_negatives_make_what_is_never_shown_unlikely_to_be_answered(monkeypatch:
     items = rng.integers(1, 3, (80, 5))  # only items 1 and 2 of 20 are ever answered
     config = SimulatorConfig(members=1, negatives=4, model=TINY)
     found = fit_members(episodes_of(items, np.ones_like(items)), 20, ["no", "yes"], np.full(80, 5), config)
-    mood = found.members[0].after_history(History(torch.tensor([[1, 2]]), torch.tensor([[2, 2]])))
+    state = found.members[0].after_history(History(torch.tensor([[1, 2]]), torch.tensor([[2, 2]])))
     with torch.no_grad():
-        answered = [float(1 - found.chances(0, mood, torch.tensor([item]))[0, -1]) for item in (1, 9)]
+        answered = [float(1 - found.chances(0, state, torch.tensor([item]))[0, -1]) for item in (1, 9)]
     assert answered[0] > answered[1] + 0.3
 
 
@@ -300,8 +300,8 @@ def test_chances_of_no_answer_are_those_negatives_were_drawn_with(monkeypatch: p
     config = SimulatorConfig(members=1, negatives=4, model=TINY)
     found = fit_members(episodes_of(items, items % 2), 20, ["no", "yes"], np.full(150, 6), config)
     with torch.no_grad():
-        mood = found.members[0].after_history(History(torch.tensor([[1, 2]]), torch.tensor([[2, 1]])))
-        none = [float(found.chances(0, mood, torch.tensor([item]))[0, -1]) for item in range(1, 21)]
+        state = found.members[0].after_history(History(torch.tensor([[1, 2]]), torch.tensor([[2, 1]])))
+        none = [float(found.chances(0, state, torch.tensor([item]))[0, -1]) for item in range(1, 21)]
     assert np.mean(none[:10]) == pytest.approx(2 / 3, abs=0.1)
     assert np.mean(none[10:]) > 0.9
 
@@ -311,14 +311,14 @@ def test_temperature_undoes_over_confidence() -> None:
     given = (torch.rand(4000) < 0.75).long()
     right = torch.tensor([0.25, 0.75]).log().expand(1, 4000, 2)
     for factor in (0.5, 1.0, 2.0):
-        found = simulator._best_temperature((right * factor, given, given))
+        found = simulator._best_temperature(right * factor, given)
         assert found == pytest.approx(factor, rel=0.12)
     fitted = tiny_simulator(4, members=1)
-    mood = fitted.members[0].after_history(History(torch.tensor([[1, 2]]), torch.tensor([[1, 2]])))
+    state = fitted.members[0].after_history(History(torch.tensor([[1, 2]]), torch.tensor([[1, 2]])))
     with torch.no_grad():
-        warm = fitted.chances(0, mood, torch.tensor([3]))
+        warm = fitted.chances(0, state, torch.tensor([3]))
         fitted.temperature = 2.0
-        cool = fitted.chances(0, mood, torch.tensor([3]))
+        cool = fitted.chances(0, state, torch.tensor([3]))
     assert torch.allclose(cool, torch.softmax(warm.log() / 2, -1), atol=1e-6)
 
 
@@ -341,11 +341,11 @@ def test_steps_to_come_are_those_of_longer_sequences() -> None:
     users = tiny_simulator(3, lengths=lengths)
     rng = np.random.default_rng(0)
     for past in range(1, 11):
-        drawn = users.sample_left(np.full(4000, past), 6, rng)
+        drawn = users.sample_remaining(np.full(4000, past), 6, rng)
         longer = [length - past for length in lengths if length > past] or [6]
         expected = np.bincount([min(left, 6) for left in longer], minlength=7) / len(longer)
         assert np.abs(np.bincount(drawn, minlength=7) / 4000 - expected).max() < 0.04, past
-    assert users.sample_left(np.array([4, 1, 12]), 1, rng).tolist() == [1, 1, 1]
+    assert users.sample_remaining(np.array([4, 1, 12]), 1, rng).tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("sequences", [1, 2])

@@ -15,6 +15,7 @@ import ecoc
 from ecoc.batch import History
 from ecoc.data.loader import open_cases
 from ecoc.model import load
+from ecoc.ope import evaluator as evaluator_module
 from ecoc.ope import simulate as simulate_module
 from ecoc.ope.results import SimulatorQuality
 from ecoc.ope.rollout import Rollouts
@@ -49,12 +50,12 @@ def test_what_the_log_hardly_shows_is_pointed_out() -> None:
     rare = played([[-1, -1, -1, -6], [-1, -1, -1, -1]])
     assert support_warnings(rare, USUAL) == [], "one in eight is fewer than a fifth"
     often = played([[-1, -1, -6, -6], [-1, -1, -1, -1]])
-    assert support_warnings(often, USUAL) == ["25% of what it shows the log hardly ever shows there"]
+    assert support_warnings(often, USUAL) == ["25% of its actions are rare in the log at such states"]
 
 
 def test_sessions_unlike_any_logged_one_are_pointed_out() -> None:
     odd = played([[-4.9] * 4, [-1] * 4, [-1] * 4])
-    assert support_warnings(odd, USUAL) == ["33% of its sessions are unlike any logged one"]
+    assert support_warnings(odd, USUAL) == ["33% of its sessions are unlike any logged session"]
     some = played([[-4.9] * 4, *([[-1.0] * 4] * 5)])
     assert support_warnings(some, USUAL) == []
 
@@ -62,9 +63,9 @@ def test_sessions_unlike_any_logged_one_are_pointed_out() -> None:
 def test_what_the_simulators_dispute_is_pointed_out() -> None:
     agreed, disputed = played([[-1.0]], 1.0, 0.19), played([[-1.0]], 1.0, 0.21)
     assert support_warnings(agreed, USUAL) == []
-    assert support_warnings(disputed, USUAL) == ["the simulators dispute 21% of what it earns"]
+    assert support_warnings(disputed, USUAL) == ["the simulators disagree about 21% of its reward"]
     assert support_warnings(played([[-1.0]], -1.0, 0.19), USUAL) == []
-    assert support_warnings(played([[-1.0]], 0.0, 0.1), USUAL) == ["the simulators dispute 100% of what it earns"]
+    assert support_warnings(played([[-1.0]], 0.0, 0.1), USUAL) == ["the simulators disagree about 100% of its reward"]
 
 
 def test_nobody_disputes_nothing() -> None:
@@ -148,18 +149,18 @@ def test_simulators_that_learnt_nothing_speak_against_every_figure() -> None:
         return simulator_warnings(quality)
 
     assert found(0.80) == []
-    assert found(0.86) == ["the simulators know little more than how often each feedback is given"]
+    assert found(0.86) == ["the simulators predict feedback hardly better than its overall shares do"]
     assert found(0.0, 0.0) == []
-    assert found(0.80, events=49.9) == ["the simulators saw 49.9 events an item, and need 50"]
-    assert found(0.80, refused=0.049) == ["only 4.9% of the log's events are refusals: it hardly says what users leave"]
+    assert found(0.80, events=49.9) == ["the log has 49.9 events per item; simulators need 50"]
+    assert found(0.80, refused=0.049) == ["only 4.9% of logged events are refusals; simulators need 5%"]
     assert len(found(0.86, events=3, refused=0.0)) == 3
 
 
 def test_a_run_that_imitates_badly_is_not_trusted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = {"supervised": ImitationLoss(2.0, 0.031), "ecoc": ImitationLoss(1.9, 0.029)}
     monkeypatch.setattr(simulate_module, "imitation_losses", lambda *_: losses)
-    monkeypatch.setattr(simulate_module, "support_warnings", lambda *_: ["something"])
-    monkeypatch.setattr(simulate_module, "simulator_warnings", lambda *_: [])
+    monkeypatch.setattr(evaluator_module, "support_warnings", lambda *_: ["something"])
+    monkeypatch.setattr(evaluator_module, "simulator_warnings", lambda *_: [])
     found = rows(simulate([made / "supervised", made / "ecoc"], config=replace(SMALL, members=1)))
     assert found["supervised"].reasons == ["something", "imitates the log 3.1% worse than the best run"]
     assert not found["supervised"].trusted

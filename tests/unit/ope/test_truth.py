@@ -11,7 +11,7 @@ import ecoc
 from ecoc.batch import PAD, History
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.ope.truth import Acting, acting, open_market, true_reward
+from ecoc.ope.truth import ModelInWorld, in_world, open_market, true_reward
 from ecoc.policies.base import Policy
 from ecoc.policies.ranking import Query
 from ecoc.world import Market, Observation, evaluate
@@ -55,7 +55,7 @@ def test_items_and_feedback_reach_the_policy_in_its_own_numbers(data: Dataset) -
     index = np.array([3, PAD, 1, 2], np.int32)  # the world's items 0..3; the second was never in the log
     place = np.array([0, 2, 3, 0], np.int32)
     policy = Remembers(3, length=2)
-    player = Acting(policy, index, place, np.array([1, 2, 3, 4], np.int32))
+    player = ModelInWorld(policy, index, place, np.array([1, 2, 3, 4], np.int32))
     shown = player(seen(market, [[0, 1], [1, 1]], [[3, 1], [0, 2]]), np.random.default_rng(0))
     assert policy.asked[0].items.tolist() == [[3, PAD], [1, PAD]], "one who knows nothing has seen item 1"
     assert policy.asked[0].feedback is not None
@@ -67,7 +67,7 @@ def test_only_the_latest_items_are_read_and_all_shown_ones_are_left_out(data: Da
     market = open_market(data)
     policy = Remembers(5, length=2)
     numbers = np.arange(1, 6, dtype=np.int32)
-    player = Acting(policy, numbers, np.arange(-1, 5, dtype=np.int32), np.array([1, 2, 3, 4], np.int32))
+    player = ModelInWorld(policy, numbers, np.arange(-1, 5, dtype=np.int32), np.array([1, 2, 3, 4], np.int32))
     shown = player(seen(market, [[0, 1, 2]], [[0, 0, 0]]), np.random.default_rng(0))
     assert policy.asked[0].items.tolist() == [[2, 3]]
     assert shown.tolist() == [3]
@@ -81,7 +81,7 @@ def test_only_the_latest_items_are_read_and_all_shown_ones_are_left_out(data: Da
 def test_histories_hold_what_the_log_would(data: Dataset, codes: list[int], read: list[int]) -> None:
     policy = Remembers(5, length=3)
     numbers = np.arange(1, 6, dtype=np.int32)
-    player = Acting(policy, numbers, np.arange(-1, 5, dtype=np.int32), np.array(codes, np.int32))
+    player = ModelInWorld(policy, numbers, np.arange(-1, 5, dtype=np.int32), np.array(codes, np.int32))
     shown = player(seen(open_market(data), [[0, 1, 2]], [[0, 1, 3]]), np.random.default_rng(0))
     assert [item for item in policy.asked[0].items[0].tolist() if item != PAD] == read
     assert shown.tolist() == [3], "what was ignored is not shown again either"
@@ -91,7 +91,7 @@ def test_a_trained_model_plays_its_world(data: Dataset, tmp_path: Path) -> None:
     settings = {"train": {"max_steps": 5}, "encoder": {"dim": 8, "length": 10}}
     model = ecoc.load(ecoc.train(data, tmp_path / "run", method="ecoc", config=settings).path)
     market = open_market(data)
-    player = acting(model, market)
+    player = in_world(model, market)
     names = item_ids(market)
     assert all(model.vocab.ids(np.array([player.index[k]]))[0] == names[k] for k in range(0, len(names), 17))
     assert (player.place[player.index] == np.arange(len(names))).all()
