@@ -98,9 +98,7 @@ def simulation(
     reasons = {"poor": ["it was never seen"], **(reasons or {})}
     values = {"logged": 1.0, "good": 2.2, "fair": 1.3, "poor": 0.5, **(ratios or {})}
     policies = [
-        policy_value(
-            name, ratio, 3 - ratio if name != "logged" else 1.0, [*common, *reasons.get(name, [])] * (name != "logged")
-        )
+        policy_value(name, ratio, 3 - ratio if name != "logged" else 1.0, [*common, *reasons.get(name, [])])
         for name, ratio in values.items()
     ]
     estimators = [

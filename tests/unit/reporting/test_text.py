@@ -68,7 +68,7 @@ def test_no_line_says_that_the_log_is_trusted_where_nothing_can_be() -> None:
     text = simulation_text(simulation(common=("too few events",)))
     assert "No figure can be trusted: too few events." in text
     (logged,) = lines_of(text, "logged")
-    assert "reference" in logged and "yes" not in text
+    assert " no " in logged and "reference" not in text and "yes" not in text
 
 
 def test_a_weight_is_chosen_or_not() -> None:

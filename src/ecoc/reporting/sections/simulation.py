@@ -51,7 +51,7 @@ def reward_table(
         [
             one.name,
             _ratio(one),
-            "reference" if one.is_reference else "no" if one.reasons else "yes",
+            "no" if one.reasons else "reference" if one.is_reference else "yes",
             Number(value=one.unpenalised),
             Number(value=one.one_step),
             Number(value=one.items_shown),
