@@ -1,6 +1,6 @@
 """An encoder of your own: the state is a decaying sum of what the user did.
 
-`python examples/own_encoder.py` trains with it.
+`python examples/own_encoder.py` checks it with the contract suite, then trains with it.
 """
 
 import tempfile
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import ecoc
 from ecoc.encoders import ENCODERS, Dims, Encoder, EncoderConfig, History
+from ecoc.testing import check_encoder
 
 
 class DecayingSum(Encoder):
@@ -37,11 +38,12 @@ class DecayingSum(Encoder):
 
 
 def main(folder: Path) -> None:
-    """Register it for this process, train with it."""
+    """Check the encoder, register it for this process, train with it."""
+    check_encoder(DecayingSum)
     ENCODERS.register("decaying_sum", DecayingSum)
     data = ecoc.prepare("world:small", folder / "data", format="world", events=5_000)
     run = ecoc.train(data, folder / "run", encoder="decaying_sum", config={"train": {"max_epochs": 2}})
-    print(ecoc.evaluate(run.path, data))
+    print(ecoc.evaluate(run.model, data))
 
 
 if __name__ == "__main__":

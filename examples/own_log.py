@@ -31,8 +31,8 @@ def main(log: Path | None, folder: Path) -> None:
     log = log or make_up_log(folder / "events.csv")
     data = ecoc.prepare(log, folder / "data", **columns, reward={"view": 1, "buy": 3}, split="leave-one-out")
     run = ecoc.train(data, folder / "run", config={"train": {"max_epochs": 30}})
-    print(ecoc.evaluate(run.path, data))
-    print(ecoc.load(run.path).recommend([["i3", "i4"], [("i20", "buy")]], k=5))
+    print(ecoc.evaluate(run.model, data))
+    print(run.model.recommend([["i3", "i4"], [("i20", "buy")]], k=5))
 
 
 if __name__ == "__main__":

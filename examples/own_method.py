@@ -1,6 +1,6 @@
 """A method of your own: predict the next item, with each example weighted by its reward.
 
-`python examples/own_method.py` trains with it.
+`python examples/own_method.py` checks it with the contract suite, then trains with it.
 """
 
 import tempfile
@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 import ecoc
 from ecoc.methods import METHODS, PAD, Batch, BuildContext, Loss, Method, MethodConfig, TiedPolicy
+from ecoc.testing import check_method
 
 
 class RewardWeighted(Method):
@@ -40,11 +41,12 @@ class RewardWeighted(Method):
 
 
 def main(folder: Path) -> None:
-    """Register it for this process, train with it."""
+    """Check the method, register it for this process, train with it."""
+    check_method(RewardWeighted)
     METHODS.register("reward_weighted", RewardWeighted)
     data = ecoc.prepare("world:small", folder / "data", format="world", events=5_000)
     run = ecoc.train(data, folder / "run", method="reward_weighted", config={"train": {"max_epochs": 2}})
-    print(ecoc.evaluate(run.path, data))
+    print(ecoc.evaluate(run.model, data))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Metrics of your own: the share of targets among the first k, and how deep a user must look.
+"""Metrics of your own: the share of targets among the first k, and how little a user must look.
 
-`python examples/own_metric.py` trains a small model and evaluates it by these metrics.
+`python examples/own_metric.py` checks them with the contract suite, then evaluates a small model by them.
 """
 
 import tempfile
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import ecoc
 from ecoc.metrics import METRICS
+from ecoc.testing import check_metric
 
 
 class InFirst:
@@ -24,23 +25,25 @@ class InFirst:
         return (ranks <= self.k).astype(np.float64)
 
 
-class Depth:
-    """Logarithm of the rank: how deep a user must look. Smaller is better."""
+class Closeness:
+    """1 for the first rank, falling with the logarithm of the rank: how little a user must look. Larger is better."""
 
-    name = "log_rank"
+    name = "closeness"
 
     def __call__(self, ranks: NDArray[np.float64], /) -> NDArray[np.float64]:
-        """An item that cannot be ranked has rank infinity; it counts as rank 1,000,000."""
-        return np.log(np.minimum(ranks, 1e6))
+        """An item that cannot be ranked has rank infinity and counts 0."""
+        return 1 / (1 + np.log(ranks))
 
 
 def main(folder: Path) -> None:
-    """Register the metrics for this process, train a small model, evaluate it by them."""
+    """Check the metrics, register them for this process, evaluate a small model by them."""
+    for metric in (InFirst(3), Closeness()):
+        check_metric(metric)
     METRICS.register("in_first", InFirst)
-    METRICS.register("log_rank", Depth)
+    METRICS.register("closeness", Closeness)
     data = ecoc.prepare("world:small", folder / "data", format="world", events=5_000)
     run = ecoc.train(data, folder / "run", config={"train": {"max_epochs": 2}})
-    print(ecoc.evaluate(run.path, data, metrics=["ndcg@10", "in_first@3", "log_rank"]))
+    print(ecoc.evaluate(run.model, data, metrics=["ndcg@10", "in_first@3", "closeness"]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A source of your own: a raw format that `ecoc prepare` reads as it is published.
 
-`python examples/own_source.py` prepares a file. Its format: tab-separated,
+`python examples/own_source.py` checks it with the contract suite, then prepares a file. Its format: tab-separated,
 no header; listener, ISO time, track and action, which is play, skip or like.
 """
 
@@ -12,6 +12,7 @@ from pydantic import Field
 
 import ecoc
 from ecoc.data.sources import SOURCES, BadRows, Delimited, Feedback, Fields, Iso, PrepareConfig, Reader, Source
+from ecoc.testing import check_source
 
 ROWS = """\
 ann\t2024-03-01T08:00:00\tsong-1\tplay
@@ -45,9 +46,10 @@ class Listening(Source):
 
 
 def main(folder: Path) -> None:
-    """Register it for this process, prepare a file of its format."""
+    """Check the source, register it for this process, prepare a file of its format."""
     raw = folder / "listening.tsv"
     raw.write_text(ROWS)
+    check_source(Listening, raw)
     SOURCES.register("listening", Listening)
     data = ecoc.prepare(raw, folder / "data", format="listening", split="leave-one-out", validation=0)
     for sequence in data:

@@ -17,7 +17,7 @@ PRINTED = {  # what each script must have said
     "own_encoder.py": ["ndcg@10"],
     "own_log.py": ["ndcg@10", "i21"],
     "own_method.py": ["ndcg@10"],
-    "own_metric.py": ["in_first@3", "log_rank"],
+    "own_metric.py": ["in_first@3", "closeness"],
     "own_source.py": ["ann ['song-1', 'song-2', 'song-3']", "bob ['song-3', 'song-1', 'song-2']"],
 }
 VISITS = "visitor,page,at,bought\n" + "".join(
@@ -25,6 +25,20 @@ VISITS = "visitor,page,at,bought\n" + "".join(
     for user in range(30)
     for step in range(8)
 )
+
+
+CONTRACTS = """
+from ecoc.data.sources import SOURCES
+from ecoc.encoders import ENCODERS
+from ecoc.methods import METHODS
+from ecoc.metrics import METRICS
+from ecoc.testing import check_encoder, check_method, check_metric, check_source
+
+check_encoder(ENCODERS["running_mean"])
+check_method(METHODS["smoothed"])
+check_source(SOURCES["visits"], "visits.csv")
+check_metric(METRICS["reciprocal_rank"]())
+"""
 
 
 def run_script(*arguments: str | Path, cwd: Path) -> str:
@@ -95,6 +109,10 @@ def run_with(plugin: Path, *arguments: object) -> str:
 
 def test_the_package_brings_only_its_own_files(plugin: Path) -> None:
     assert {path.name for path in (plugin / "installed").iterdir()} == {"ecoc_example", "ecoc_example-0.1.0.dist-info"}
+
+
+def test_the_package_passes_the_contract_suite(plugin: Path) -> None:
+    run_with(plugin, sys.executable, "-c", CONTRACTS)
 
 
 def test_the_package_is_used_from_the_command_line(plugin: Path, ecoc_command: Path) -> None:
