@@ -64,7 +64,7 @@ def train(  # noqa: PLR0913 - one parameter per choice
     """
     if settings is not None:
         warnings.warn("train: pass config= in place of settings=", DeprecationWarning, stacklevel=2)
-    if as_flag(resume, "resume") and as_flag(overwrite, "overwrite"):
+    if all([as_flag(resume, "resume"), as_flag(overwrite, "overwrite")]):
         raise InputError("resume continues a run and overwrite removes it; pass one of them")
     dataset = data if isinstance(data, Dataset) else open_data(data)
     layers = [_values(config), settings or {}, {} if monitor is None else {"train": {"monitor": monitor}}]
