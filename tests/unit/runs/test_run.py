@@ -68,7 +68,7 @@ def test_the_result_is_typed_and_is_what_the_file_holds(run: ecoc.Run, data: eco
     assert "sha256" not in text
     assert str(result) == text
     with pytest.raises(ValueError, match="frozen"):
-        result.steps = 7
+        result.steps = 7  # type: ignore[misc]
 
 
 def test_a_result_called_as_a_function_warns_and_gives_the_dictionary(run: ecoc.Run) -> None:
