@@ -317,7 +317,9 @@ def test_a_task_of_the_encoders_own_is_imitated_while_the_critic_reads_the_batch
     method, batch = make(critic=critic), batch_of()
     task, target = torch.randn(2, 3, dtype=torch.float64), torch.tensor([3, 1])
     extra = {"ssl": method.policy.table.square().sum()}
-    monkeypatch.setattr(method.policy, "prediction_task", lambda batch, items: PredictionTask(task, target, extra))
+    monkeypatch.setattr(
+        method.policy.encoder, "prediction_task", lambda items, batch: PredictionTask(task, target, extra)
+    )
     loss, eyes = method.loss(batch), look(method.policy, batch.history)
     logits = task @ method.policy.table[1:].T
     assert loss.parts["bc"].item() == pytest.approx(

@@ -35,7 +35,7 @@ def with_leaf(method: ECoC, batch: Batch) -> Tensor:
     leaf = method.policy.states(batch.history).detach().requires_grad_()
     wanted = batch.target != 0
     asked = PredictionTask(leaf[wanted], batch.target[wanted], all_states=leaf)
-    method.policy.prediction_task = lambda batch, items: asked  # type: ignore[method-assign]
+    method.policy.encoder.prediction_task = lambda items, batch: asked  # type: ignore[method-assign]
     return leaf
 
 

@@ -222,7 +222,9 @@ def test_a_task_of_the_encoders_own_is_imitated_while_q_reads_the_batch(monkeypa
     method, batch = make(), batch_of()
     task, target = torch.randn(2, DIM, dtype=torch.float64), torch.tensor([3, 1])
     extra = {"ssl": method.policy.table.square().sum()}
-    monkeypatch.setattr(method.policy, "prediction_task", lambda batch, items: PredictionTask(task, target, extra))
+    monkeypatch.setattr(
+        method.policy.encoder, "prediction_task", lambda items, batch: PredictionTask(task, target, extra)
+    )
     torch.manual_seed(seed_of(False))
     loss = method.loss(batch)
     logits = method.policy.head(task).detach()

@@ -112,7 +112,7 @@ class PRL(Method):
             raise TypeError("batches for this method must have steps and returns")
         wanted = batch.target != PAD
         with self.clock("encode"):
-            task = self.policy.prediction_task(batch, self.policy.item_vectors())
+            task = self.policy.encoder.prediction_task(self.policy.item_vectors(), batch)
             states = self.policy.states_of(task, batch.history)
         with self.clock("loss"):
             x = self.policy.prompted(states[wanted], batch.before[wanted], batch.returns[wanted])

@@ -129,7 +129,7 @@ class SDAC(Method, ABC):
 
     def loss(self, batch: Batch) -> Loss:
         with self.clock("encode"):
-            task = self.policy.prediction_task(batch, self.policy.item_vectors())
+            task = self.policy.encoder.prediction_task(self.policy.item_vectors(), batch)
             step = self.step_tensors(batch, task)
         with self.clock("loss"):
             weights = self._loss_weights()
@@ -261,7 +261,7 @@ class SDACDC(SDAC):
         return self.behaviour.eval_states(history)
 
     def _extra_losses(self, batch: Batch) -> dict[str, Tensor]:
-        task = self.behaviour.prediction_task(batch, self.behaviour.item_vectors())
+        task = self.behaviour.encoder.prediction_task(self.behaviour.item_vectors(), batch)
         return {"behaviour": sum(task.extra.values(), self.behaviour.head.cross_entropy(task.states, task.target))}
 
 

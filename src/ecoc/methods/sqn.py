@@ -79,7 +79,7 @@ class SQN(Method):
         is_second = int(torch.randint(2, ()))
         main, other = copies[is_second], copies[1 - is_second]
         with self.clock("encode"):
-            task = main.policy.prediction_task(batch, main.policy.item_vectors())
+            task = main.policy.encoder.prediction_task(main.policy.item_vectors(), batch)
             states = main.policy.states_of(task, batch.history)
         with self.clock("target"):
             other_states = other.policy.eval_states(batch.history)

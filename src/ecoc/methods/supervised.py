@@ -29,7 +29,7 @@ class Supervised(Method):
     def loss(self, batch: Batch) -> Loss:
         with self.clock("encode"):
             items = self.policy.item_vectors()
-            task = self.policy.prediction_task(batch, items)
+            task = self.policy.encoder.prediction_task(items, batch)
         with self.clock("loss"):
             bc = self.bc(task.states, task.target, items, sparse=self.policy.encoder.sparse)
             total = sum(task.extra.values(), bc)

@@ -1,13 +1,13 @@
 """Policy: what recommends. A history becomes a query, and a query scores items. It knows nothing of training."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ecoc.batch import PAD, Batch, History
+from ecoc.batch import PAD, History
 from ecoc.encoders import Encoder, PredictionTask
 from ecoc.errors import ArtifactError, InputError
 from ecoc.losses.behaviour_cloning import all_items_loss
@@ -105,21 +105,24 @@ class TiedPolicy(InnerProductPolicy):
         self.encoder = encoder
         self.items, self.length = encoder.dims.items, encoder.length
         self.table = item_table(self.items, encoder.dim, init)
-        self._eval_items: Tensor | None = None
+        self._derived: dict[str, Tensor] = {}  # computed from the weights once, in evaluation mode; views share it
 
     def train(self, mode: bool = True) -> "TiedPolicy":
-        self._eval_items = None
+        self._derived.clear()
         return super().train(mode)
 
     def item_vectors(self) -> Tensor:
         """Item vectors [V, d]; an encoder that transforms the table does so once in evaluation mode."""
         if not self.encoder.transforms_items:
             return self.table
+        return self._once("items", lambda: self.encoder.items(self.table))
+
+    def _once(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
         if self.training:
-            return self.encoder.items(self.table)
-        if self._eval_items is None:
-            self._eval_items = self.encoder.items(self.table).detach()
-        return self._eval_items
+            return compute()
+        if name not in self._derived:
+            self._derived[name] = compute().detach()
+        return self._derived[name]
 
     def vectors(self) -> Tensor:
         return self.item_vectors()
@@ -144,10 +147,6 @@ class TiedPolicy(InnerProductPolicy):
             return self.states(history)
         finally:
             self.train(was_training)
-
-    def prediction_task(self, batch: Batch, items: Tensor) -> PredictionTask:
-        """The encoder's training task for a batch; `items` [V, d] are the item vectors of this step."""
-        return self.encoder.prediction_task(items, batch)
 
     def state(self, history: History) -> Tensor:
         """Mu after the whole history, [B, d]."""

@@ -25,7 +25,7 @@ Kind = Literal["tower", "shared", "separate"]
 
 
 class ActionNet(nn.Module):
-    """h_1..h_J on unit actions: [K, d] -> [J, K, d]; two layers with a ReLU between, or one layer if `hidden` is 0."""
+    """h_1..h_J of the unit vectors e / |e|: [K, d] -> [J, K, d]; two layers with a ReLU between, or one layer."""
 
     def __init__(self, heads: int, dim: int, hidden: int) -> None:
         super().__init__()
@@ -36,8 +36,9 @@ class ActionNet(nn.Module):
             self.weights.append(torch.empty(heads, before, after).uniform_(-bound, bound))
             self.biases.append(torch.empty(heads, 1, after).uniform_(-bound, bound))
 
-    def forward(self, unit: Tensor, *, frozen: bool = False) -> Tensor:
-        """`frozen`: gradients reach the action but not the weights of h."""
+    def forward(self, vectors: Tensor, *, frozen: bool = False) -> Tensor:
+        """`frozen`: gradients reach the vectors but not the weights of h."""
+        unit = normalize(vectors, dim=-1)
         weights, biases = ([p.detach() if frozen else p for p in group] for group in (self.weights, self.biases))
         # the first layers of all heads are one product; the second layers have different inputs
         first = unit @ weights[0].transpose(0, 1).flatten(1) + biases[0].flatten()  # [K, J width]
@@ -55,6 +56,7 @@ class Critic(nn.Module, ABC):
     def __init__(self, dim: int, *, heads: int, hidden: int, dueling: bool) -> None:
         super().__init__()
         self.h = ActionNet(heads, dim, hidden)
+        self.width = dim if 1 in (self.branches, heads) else self.branches * dim  # q, of joined vectors
         width = hidden or dim
         # the network V; its name is part of saved models
         self.worth = nn.Sequential(nn.Linear(dim, width), nn.ReLU(), nn.Linear(width, 1)) if dueling else None
@@ -71,18 +73,11 @@ class Critic(nn.Module, ABC):
     def table(self, items: Tensor) -> Tensor:
         """The item vectors whose directions are the actions, [V, d]; `items` [V, d] are the actor's."""
 
-    def actions(self, vectors: Tensor) -> Tensor:
-        """Action vectors h_j(e / |e|), [A, K, d]."""
-        return self.h(normalize(vectors, dim=-1))
-
-    @property
-    def width(self) -> int:
-        """Width q of joined vectors: d, or J d if the critics share neither side."""
-        heads, dim, _ = self.h.weights[0].shape
-        return dim if 1 in (self.branches, heads) else self.branches * dim
-
     def joined_states(self, states: Tensor) -> Tensor:
-        """State vectors whose product with `joined_actions` is the mean advantage over critics: [S, N, d] -> [N, q]."""
+        """State vectors whose product with `joined_actions` is the mean advantage over critics: [S, N, d] -> [N, q].
+
+        q is d, or J d if the critics share neither the state branch nor the action network.
+        """
         if self.width == states.shape[-1]:
             return states.mean(0)
         return torch.cat([*states], -1) / self.branches

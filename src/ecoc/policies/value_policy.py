@@ -10,7 +10,7 @@ The blend needs one vector per user and one per item, so one top-k or one index 
 be changed without retraining. c_i is the diversity penalty of item i, in units of Q.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Self
@@ -65,12 +65,6 @@ class ValuePolicy(TiedPolicy):
         self.w, self.m = 10.0, 20
         self.cost: Tensor  # c; its name is part of saved models
         self.register_buffer("cost", torch.zeros(self.items + 1))
-        self._derived: dict[str, Tensor] = {}  # computed from the weights once, in evaluation mode; views share it
-
-    def train(self, mode: bool = True) -> "ValuePolicy":
-        self._derived.clear()
-        super().train(mode)
-        return self
 
     @property
     def has_critic(self) -> bool:
@@ -128,14 +122,7 @@ class ValuePolicy(TiedPolicy):
 
     def _actions(self) -> Tensor:
         """Action vectors of all items, [A, V, d]."""
-        return self._once("actions", lambda: self.critic.actions(self.critic.table(self.item_vectors())))
-
-    def _once(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
-        if self.training:
-            return compute()
-        if name not in self._derived:
-            self._derived[name] = compute().detach()
-        return self._derived[name]
+        return self._once("actions", lambda: self.critic.h(self.critic.table(self.item_vectors())))
 
     def values(self, query: Query, items: Tensor, history: History) -> Tensor | None:
         """V(s) + mean_j nu_j . h_j of the given items, [B, K]."""

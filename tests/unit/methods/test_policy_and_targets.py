@@ -153,7 +153,7 @@ def test_a_batch_is_answered_as_its_rows_one_by_one(rows: list[list[int]]) -> No
 def test_what_is_imitated_is_each_successor() -> None:
     policy = make_policy().eval()
     batch = sample_batch(0)
-    found = policy.prediction_task(batch, policy.item_vectors())
+    found = policy.encoder.prediction_task(policy.item_vectors(), batch)
     wanted = batch.target != PAD
     assert torch.equal(found.target, batch.target[wanted])
     assert torch.allclose(found.states, policy.states(batch.history)[wanted], atol=1e-6)

@@ -28,9 +28,9 @@ class Candidates:
     ) -> tuple[Tensor, Tensor]:
         """Vectors h of the candidates [A, K, d] and of the logged items [A, N, d], by one pass of h."""
         if self.items is None:
-            vectors = critic.actions(table[PAD + 1 :])
+            vectors = critic.h(table[PAD + 1 :])
             return vectors, vectors.index_select(1, logged - (PAD + 1))
         distinct, column = torch.unique(torch.cat([self.items, logged]), return_inverse=True)
-        vectors = critic.actions(embedding(distinct, table, sparse=sparse))
+        vectors = critic.h(embedding(distinct, table, sparse=sparse))
         candidate_column, logged_column = column.split([len(self.items), len(logged)])
         return vectors.index_select(1, candidate_column), vectors.index_select(1, logged_column)

@@ -62,6 +62,8 @@ class ECoC(Method):
         self.index = None
         if self.xi == "topk" and context.dims.items >= config.index_from:
             self.index = ClusterIndex(context.dims.items, context.encoder.dim, every=config.index_every)
+        # whether a gradient of the critic's terms reaches the actor
+        self._reaches_actor = config.critic == "shared" or config.dc > 0 or config.distil > 0
         self._largest_return = float("inf")
 
     def sparse_parameters(self) -> set[str]:
@@ -87,10 +89,10 @@ class ECoC(Method):
         parts: dict[str, Tensor] = {}
         with self.clock("encode"):
             items = self.policy.item_vectors()
-            task = self.policy.prediction_task(batch, items)
+            task = self.policy.encoder.prediction_task(items, batch)
         with self.clock("loss"):  # before anything else is drawn, as in supervised training
             parts["bc"] = self.config.beta * self.behaviour_loss(task, items)
-        with self.clock("encode"), torch.set_grad_enabled(self._reaches_actor()):
+        with self.clock("encode"), torch.set_grad_enabled(self._reaches_actor):
             mu = self.policy.states_of(task, batch.history)  # [B, L, d]
         with self.clock("critic"):
             step = self.step_tensors(batch, mu, items)
@@ -106,10 +108,6 @@ class ECoC(Method):
         parts |= task.extra
         total = torch.stack([part.reshape(()) for part in parts.values()]).sum()
         return Loss(total, parts, self.diagnostics(step, target) if self.collect_diagnostics else {})
-
-    def _reaches_actor(self) -> bool:
-        """Whether a gradient of the critic's terms reaches the actor."""
-        return self.config.critic == "shared" or self.config.dc > 0 or self.config.distil > 0
 
     def step_tensors(self, batch: Batch, mu: Tensor, items: Tensor) -> StepTensors:
         """What the terms read: transitions, candidates, the critic's vectors, and what xi explores (§2.2, §2.3)."""
@@ -173,12 +171,13 @@ class ECoC(Method):
         """
         config, target, transitions = self.config, self.target_policy.copy, step.transitions.whole()
         is_online, critic = config.next_from == "online", self.policy.critic
+        rows = step.rows_read()
         if is_online and isinstance(critic, TowerCritic):
             # A tower has its own items and reads mu from outside: the online mu saves a pass of the lagged encoder.
-            self.target_policy.sync_rows(step.rows_read(), critic.items)
+            self.target_policy.sync_rows(rows, critic.items)
             mu, items = step.all_mu, step.items
         else:
-            self.target_policy.sync_rows(step.rows_read())
+            self.target_policy.sync_rows(rows)
             mu, items = target.states(step.history), target.item_vectors()
         nu = clipped(target.critic_states(step.history, mu, items), config.clip)  # [S, B, L, d]
         value = target.critic.value(nu)  # V, [B, L]
@@ -224,7 +223,7 @@ class ECoC(Method):
         """
         config, policy, parts = self.config, self.policy, dict[str, Tensor]()
         if config.dc:
-            action = policy.critic.h(normalize(step.mu, dim=1), frozen=True)  # [A, n, d]
+            action = policy.critic.h(step.mu, frozen=True)  # [A, n, d]
             q = q_of(clipped(step.explored_nu.detach(), config.clip), action)
             parts["dc"] = -config.dc * (q.amin(0) if config.dc_q == "least" else q[0]).mean()
         if config.distil:
