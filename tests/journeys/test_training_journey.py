@@ -140,6 +140,16 @@ def test_recommend_on_the_terminal_equals_python(journey: Path) -> None:
     assert [entry["item"] for entry in near["results"][0]["items"]] == model.similar(["i0003"], k=3).items[0]
 
 
+def test_the_report_of_a_run_shows_what_commands_computed_about_it(journey: Path) -> None:
+    lines(journey, "evaluate", "runs/sasrec", "--quiet")
+    lines(journey, "compare", "runs/sasrec", "runs/markov", "--quiet")
+    written = json.loads(lines(journey, "report", "runs/sasrec", "-o", "reported.html", "--json").stdout)
+    assert {"ranking", "compared", "pairs"} <= set(written["tables"])
+    page = (journey / "reported.html").read_text()
+    assert "<h2>Ranking what users did next: sasrec, test split</h2>" in page
+    assert "<h2>Comparison of runs on the same cases</h2>" in page
+
+
 def test_pages_are_readable(journey: Path) -> None:
     page = lines(journey, "evaluate", "runs/sasrec", "--quiet").stdout
     assert "popular" in page and "95 % intervals" in page and "New targets" in page

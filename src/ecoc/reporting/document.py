@@ -44,6 +44,11 @@ class Column(Config):
     unit: Name = ""
 
 
+def short_name(name: str) -> str:
+    """A name of a run that leaves room for others beside it in a cell or title."""
+    return name if len(name) <= 120 else f"{name[:119]}…"
+
+
 def columns(*names: str | tuple[str, int]) -> list[Column]:
     """Columns by name, those of numbers with their digits after the point."""
     return [Column(name=name) if isinstance(name, str) else Column(name=name[0], digits=name[1]) for name in names]

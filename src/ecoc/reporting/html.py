@@ -48,8 +48,8 @@ def page(document: Document) -> str:
 
 def _drawings(figure: Figure, number: int) -> list[tuple[Markup, list[str]]]:
     """A wide drawing and one for a phone, each with its notes."""
-    drawn = [draw(figure, width, f"figure-{number}-{width}") for width in (WIDE, NARROW)]
-    return [(Markup(one.svg), one.notes) for one in drawn]  # noqa: S704 - figures.py escapes all text in it
+    drawings = [draw(figure, width, f"figure-{number}-{width}") for width in (WIDE, NARROW)]
+    return [(Markup(drawing.svg), drawing.notes) for drawing in drawings]  # noqa: S704 - figures.py escapes all text in it
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,27 @@ class _Tick:
     is_line: bool = False
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """Axes, texts and sizes of a drawing."""
+
+    x: Axis
+    y: Axis
+    x_range: Range
+    x_ticks: list[_Tick]
+    y_ticks: list[_Tick]
+    header: str
+    footer: str
+    columns: int  # of the legend
+    names: list[str]
+    left: float
+    across: float  # width of the data
+    upwards: float  # height of the data
+    above: float  # of the legend
+    below: float
+    height: float
+
+
 class Plot:
     """A figure on a canvas of some width."""
 
@@ -63,39 +84,46 @@ class Plot:
             canvas = Canvas(figsize=(self.width / 72, 1), dpi=72)
             canvas.text(0.5, 0.5, "Nothing to show.", ha="center", va="center", size=self.size, color=MUTED)
             return canvas
-        figure, size, line = self.figure, self.size, 1.35 * self.size
-        across, upright = (figure.y, figure.x) if self.is_bars else (figure.x, figure.y)
-        height = self._slot() * len(self.places) if self.is_bars else 300.0 if self.is_wide else 210.0
-        y_ticks = self._bar_ticks() if self.is_bars else self._ticks(upright, self.values, height, 1.1 * size)
+        layout = self._layout()
+        width, height = self.width, layout.height
+        canvas = Canvas(figsize=(width / 72, height / 72), dpi=72)
+        box = (layout.left / width, layout.below / height, layout.across / width, layout.upwards / height)
+        axes = canvas.add_axes(box)
+        axes.set_xscale("log" if layout.x.log else "linear")
+        axes.set_yscale("log" if layout.y.log and not self.is_bars else "linear")
+        self._set_axis(axes.xaxis, layout.x_ticks, has_grid=self.figure.kind != "lines")
+        self._set_axis(axes.yaxis, layout.y_ticks, has_grid=not self.is_bars)
+        axes.set(xlim=layout.x_range, ylim=(len(self.places) - 0.5, -0.5) if self.is_bars else self.values)
+        {"bars": self._draw_bars, "lines": self._draw_lines, "points": self._draw_points}[self.figure.kind](axes)
+        self._draw_references(axes)
+        middle = (layout.left + layout.across / 2) / width
+        canvas.text(0, 1 - 2 / height, layout.header, ha="left", va="top", size=self.size)
+        canvas.text(middle, 3 / height, layout.footer, ha="center", va="bottom", size=self.size)
+        if layout.names:
+            handles = [self._handle(index) for index in self.series]
+            look: dict[str, Any] = {"bbox_to_anchor": (0, 1 - layout.above / height), "fontsize": self.size}
+            canvas.legend(handles, layout.names, loc="upper left", ncols=layout.columns, **look)
+        return canvas
+
+    def _layout(self) -> "_Layout":
+        """Where everything goes: the labels along the axes take their room, the data get the rest."""
+        size, line = self.size, 1.35 * self.size
+        x, y = (self.figure.y, self.figure.x) if self.is_bars else (self.figure.x, self.figure.y)
+        upwards = self._slot() * len(self.places) if self.is_bars else 300.0 if self.is_wide else 210.0
+        y_ticks = self._bar_ticks() if self.is_bars else self._ticks(y, self.values, upwards, 1.1 * size)
         left = max(width_of(tick.text, size) for tick in y_ticks) + 10.0
         x_range = self.values if self.is_bars else self._x_range()
-        x_ticks = self._ticks(across, x_range, self.width - left - 30.0)
+        x_ticks = self._ticks(x, x_range, self.width - left - 30.0)
         left = max(left, width_of(x_ticks[0].text, size) / 2 + 2)
-        right = max(14.0, width_of(x_ticks[-1].text, size) / 2 + 4)
-        room = self.width - left - right
-        x_ticks = self._ticks(across, x_range, room)  # now that the room is known
-        header, footer = wrapped(upright.label, self.width, size), wrapped(across.label, self.width - left, size)
+        across = self.width - left - max(14.0, width_of(x_ticks[-1].text, size) / 2 + 4)
+        x_ticks = self._ticks(x, x_range, across)  # now that the room is known
+        header, footer = wrapped(y.label, self.width, size), wrapped(x.label, self.width - left, size)
         columns, names = self._legend()
-        legend = line * math.ceil(len(names) / columns)
-        top = line * (header.count("\n") + 1.4) * bool(header)
+        above = line * (header.count("\n") + 1.4) * bool(header)
         below = line * (1.5 + (footer.count("\n") + 1.2) * bool(footer))
-        total = top + legend + 6.0 + height + below
-        canvas = Canvas(figsize=(self.width / 72, total / 72), dpi=72)
-        axes = canvas.add_axes((left / self.width, below / total, room / self.width, height / total))
-        axes.set_xscale("log" if across.log else "linear")
-        axes.set_yscale("log" if upright.log and not self.is_bars else "linear")
-        self._set_axis(axes.xaxis, x_ticks, has_grid=figure.kind != "lines")
-        self._set_axis(axes.yaxis, y_ticks, has_grid=not self.is_bars)
-        axes.set(xlim=x_range, ylim=(len(self.places) - 0.5, -0.5) if self.is_bars else self.values)
-        {"bars": self._draw_bars, "lines": self._draw_lines, "points": self._draw_points}[figure.kind](axes)
-        self._draw_references(axes)
-        canvas.text(0, 1 - 2 / total, header, ha="left", va="top", size=size)
-        canvas.text((left + room / 2) / self.width, 3 / total, footer, ha="center", va="bottom", size=size)
-        if names:
-            handles = [self._handle(index) for index in self.series]
-            corner = (0, 1 - top / total)
-            canvas.legend(handles, names, loc="upper left", bbox_to_anchor=corner, ncols=columns, fontsize=size)
-        return canvas
+        height = above + line * math.ceil(len(names) / columns) + 6.0 + upwards + below
+        edges = (left, across, upwards, above, below, height)
+        return _Layout(x, y, x_range, x_ticks, y_ticks, header, footer, columns, names, *edges)
 
     def _slot(self) -> float:
         """Height of a group of bars."""

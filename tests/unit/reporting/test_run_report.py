@@ -49,8 +49,8 @@ def test_the_newest_results_come_first_and_the_others_are_counted(tmp_path: Path
         save_result(run, EVALUATION, f"split {number}", evaluation().model_copy(update={"split": f"part {number}"}))
     titles = [section.title for section in run_sections(run.path) if section.id == "ranking"]
     assert titles == [f"Ranking what users did next: ecoc, part {number} split" for number in (6, 5, 4, 3, 2)]
-    last = next(section for section in run_sections(run.path) if "part 2" in section.title)
-    assert last.caveats[-1] == "3 older results of this kind are kept in the run and not shown."
+    training = run_sections(run.path)[0]
+    assert training.caveats[-1] == "3 older results of kind evaluation are kept in the run and not shown."
 
 
 def test_results_of_several_runs_are_shown_once(tmp_path: Path) -> None:
@@ -68,6 +68,22 @@ def test_a_broken_file_is_named_and_the_rest_is_shown(tmp_path: Path, content: s
     training, *others = run_sections(folder)
     assert any("simulation.json: not readable" in text for text in training.caveats)
     assert [section.id for section in others] == ["ranking", "comparison", "weight", "normtest"]
+
+
+def test_a_result_that_lacks_a_value_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    folder = known_run(tmp_path / "ecoc")
+    text = (folder / EVALUATION).read_text()
+    (folder / EVALUATION).write_text(text.replace('"popular"', f'"{"W" * 9000}"', 1).replace('"ndcg@20"', '"x"', 1))
+    training, *others = run_sections(folder)
+    assert any("A saved evaluation cannot be shown" in text for text in training.caveats)
+    assert [section.id for section in others] == ["comparison", "simulation", "weight", "normtest"]
+
+
+def test_long_names_of_runs_are_shortened(tmp_path: Path) -> None:
+    name = "W" * 250
+    folder = known_run(tmp_path / name)
+    save_result(Run(folder), COMPARISON, "long", comparison(name, f"{name}x"))
+    assert [section.id for section in run_sections(folder)][1:4] == ["ranking", "comparison", "comparison"]
 
 
 def test_a_run_that_trained_again_does_not_show_what_was_said_of_other_weights(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ecoc.evaluation.results import SIGNIFICANT, Comparison, PairedDifference
-from ecoc.reporting.document import Cell, Number, Section, Table, columns
+from ecoc.reporting.document import Cell, Number, Section, Table, columns, short_name
 from ecoc.reporting.sections.ranking import CAVEAT, ranking_table
 
 _NOTE = f"Brackets are 95 % intervals. * p < {SIGNIFICANT:g} after Holm's correction for all the comparisons."
@@ -24,7 +24,7 @@ def pairs_table(pairs: Sequence[PairedDifference]) -> Table:
         p = (Number(value=pair.p), Number(value=pair.p_holm))
         rows.append([pair.metric.upper(), value, *p])
     heads = columns("metric", "difference", "p", "p (Holm)")
-    groups = [f"{pair.a} - {pair.b}" for pair in pairs]
+    groups = [f"{short_name(pair.a)} - {short_name(pair.b)}" for pair in pairs]
     return Table(id="pairs", title="Paired differences", columns=heads, rows=rows, groups=groups, note=_NOTE)
 
 

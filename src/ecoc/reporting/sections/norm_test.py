@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ecoc.evaluation.results import NormTestEntry, NormTestResult, NormTestRow
-from ecoc.reporting.document import Axis, Cell, Figure, Number, Point, Section, Series, Table, columns
+from ecoc.reporting.document import Axis, Cell, Figure, Number, Point, Section, Series, Table, columns, short_name
 
 PAPER_DATA = ("yelp", "tmall", "rl4rs")
 PAPER: dict[str, tuple[tuple[float, float, float], ...]] = {  # mean, standard deviation and t on each of PAPER_DATA
@@ -62,7 +62,7 @@ def norm_test_section(test: NormTestResult, paper_data: str | None = None) -> Se
 
 
 def _finding(test: NormTestResult) -> str:
-    starred, controls = sum(row.is_starred for row in test.rows), sum(one.is_starred for one in test.controls)
+    starred, controls = (sum(entry.is_starred for entry in entries) for entries in (test.rows, test.controls))
     return (
         f"Normalisation test: the angle matters more than the norm (p < .001) in {starred} of {len(test.rows)}"
         f" runs, and in {controls} of {len(test.controls)} controls with random directions."
@@ -73,7 +73,7 @@ def run_names(rows: Sequence[NormTestRow]) -> list[str]:
     """A name for each run: its encoder where that is enough, and the method unless it is supervised."""
     plain = [row.encoder if row.method == "supervised" else f"{row.method} {row.encoder}" for row in rows]
     return [
-        f"{name} ({Path(row.run).name})" if plain.count(name) > 1 else name
+        f"{name} ({short_name(Path(row.run).name)})" if plain.count(name) > 1 else name
         for name, row in zip(plain, rows, strict=True)
     ]
 

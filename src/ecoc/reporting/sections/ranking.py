@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ecoc.evaluation.metrics import NAMES
 from ecoc.evaluation.results import EvaluationResult, RankedPolicy
-from ecoc.reporting.document import Cell, Column, Number, Section, Table, columns
+from ecoc.reporting.document import Cell, Column, Number, Section, Table, columns, short_name
 
 CAVEAT = "The log shows what its own policy chose, so this measures likeness to that policy, not what users gain."
 _SHOWN = ("hr@5", "hr@10", "hr@20", "mrr@10", "ndcg@5", "ndcg@10", "ndcg@20")
@@ -16,7 +16,7 @@ Intervals = Mapping[str, tuple[float, float]]
 def policy_name(policy: RankedPolicy) -> str:
     """A policy's name, with its ranking mode where it could rank otherwise."""
     mode = "" if policy.ranking_mode == "policy" else f" ({policy.ranking_mode.replace('-', ', ')})"
-    return f"{policy.name}{mode}"
+    return f"{short_name(policy.name)}{mode}"
 
 
 def ranking_table(
@@ -77,7 +77,7 @@ def ranking_section(evaluation: EvaluationResult) -> Section:
     """The section of an evaluated run."""
     return Section(
         id="ranking",
-        title=f"Ranking what users did next: {evaluation.name}, {evaluation.split} split",
+        title=f"Ranking what users did next: {short_name(evaluation.name)}, {evaluation.split} split",
         text=[f"{cases_text(evaluation)} Brackets are 95 % intervals over users."],
         tables=ranking_tables(evaluation),
         caveats=[*evaluation.notes, CAVEAT],

@@ -25,20 +25,25 @@ def run_sections(path: Path) -> list[Section]:
     if not (path / RESULT).is_file():
         return [training]
     saved = saved_results(Run(path), strict=False)
-    return [
-        training.model_copy(update={"caveats": [*training.caveats, *saved.problems]}),
-        *_newest(saved.evaluations, ranking_section),
-        *_newest(saved.comparisons, comparison_section),
-        *_newest(saved.simulations, simulation_section),
-        *_newest([] if saved.weight_choice is None else [saved.weight_choice], weight_section),
-        *_newest(saved.norm_tests, norm_test_section),
+    problems = list(saved.problems)
+    sections = [
+        *_newest("evaluation", saved.evaluations, ranking_section, problems),
+        *_newest("comparison", saved.comparisons, comparison_section, problems),
+        *_newest("simulation", saved.simulations, simulation_section, problems),
+        *_newest("choice of w", [saved.weight_choice] if saved.weight_choice else [], weight_section, problems),
+        *_newest("normalisation test", saved.norm_tests, norm_test_section, problems),
     ]
+    return [training.model_copy(update={"caveats": [*training.caveats, *problems]}), *sections]
 
 
-def _newest(results: Sequence[R], section: Callable[[R], Section]) -> list[Section]:
-    sections = [section(result) for result in results[: -_MOST - 1 : -1]]
-    left_out = len(results) - len(sections)
-    if left_out:
-        note = f"{left_out} older results of this kind are kept in the run and not shown."
-        sections[-1] = sections[-1].model_copy(update={"caveats": [*sections[-1].caveats, note]})
+def _newest(kind: str, results: Sequence[R], section: Callable[[R], Section], problems: list[str]) -> list[Section]:
+    """Sections of the newest results; one that was written by something else and lacks a value is a problem."""
+    sections = []
+    for result in results[: -_MOST - 1 : -1]:
+        try:
+            sections.append(section(result))
+        except (KeyError, ValueError) as error:
+            problems.append(f"A saved {kind} cannot be shown: {str(error)[:200]}")
+    if len(results) > _MOST:
+        problems.append(f"{len(results) - _MOST} older results of kind {kind} are kept in the run and not shown.")
     return sections

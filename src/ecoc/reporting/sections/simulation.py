@@ -49,15 +49,15 @@ def reward_table(
     heads += [Column(name="true reward per step", better="high", digits=3)] * bool(earned)
     body: list[list[Cell]] = [
         [
-            one.name,
-            _ratio(one),
-            "no" if one.reasons else "reference" if one.is_reference else "yes",
-            Number(value=one.unpenalised),
-            Number(value=one.one_step),
-            Number(value=one.items_shown),
-            *[None if one.truth is None else Number(value=one.truth, sd=one.truth_sd)] * bool(earned),
+            estimate.name,
+            _ratio(estimate),
+            "no" if estimate.reasons else "reference" if estimate.is_reference else "yes",
+            Number(value=estimate.unpenalised),
+            Number(value=estimate.one_step),
+            Number(value=estimate.items_shown),
+            *[None if estimate.truth is None else Number(value=estimate.truth, sd=estimate.truth_sd)] * bool(earned),
         ]
-        for one in estimates
+        for estimate in estimates
     ]
     first, seeds = simulations[0], f" and {len(simulations)} seeds" if len(simulations) > 1 else ""
     note = [f"{first.starts:,} users, {first.steps:.1f} steps each; intervals over users and simulators{seeds}."]
@@ -69,8 +69,8 @@ def reward_table(
 def _own_doubts(simulations: Sequence[SimulationResult], estimates: Sequence[PolicyEstimate]) -> list[str]:
     """Why single estimates cannot be trusted, apart from what holds for all."""
     common = _common(simulations)
-    reasons = {one.name: [reason for reason in one.reasons if reason not in common] for one in estimates}
-    return [f"{name}: {'; '.join(own)}." for name, own in reasons.items() if own]
+    own = [[reason for reason in estimate.reasons if reason not in common] for estimate in estimates]
+    return [f"{estimate.name}: {'; '.join(texts)}." for estimate, texts in zip(estimates, own, strict=True) if texts]
 
 
 def _common(simulations: Sequence[SimulationResult]) -> list[str]:
@@ -82,21 +82,21 @@ def _common_doubt(simulations: Sequence[SimulationResult]) -> list[str]:
     return [f"No figure can be trusted: {'; '.join(common)}."] if common else []
 
 
-def _ratio(one: PolicyEstimate) -> Number:
-    return Number(value=one.ratio, low=one.low, high=one.high, is_compared=not one.reasons)
+def _ratio(estimate: PolicyEstimate) -> Number:
+    return Number(value=estimate.ratio, low=estimate.low, high=estimate.high, is_compared=not estimate.reasons)
 
 
 def estimators_table(simulation: SimulationResult) -> Table:
     """Estimates by importance weighting of logged decisions."""
     rows: list[list[Cell]] = []
-    for one in simulation.estimators:
+    for estimator in simulation.estimators:
         value: Cell = "no logged decision agrees"
-        if one.value is not None:
-            value = Number(value=one.value, low=one.low, high=one.high)
-        size = None if one.ess is None else Number(value=one.ess)
-        rows.append([one.of, one.estimator, value, size])
+        if estimator.value is not None:
+            value = Number(value=estimator.value, low=estimator.low, high=estimator.high)
+        size = None if estimator.ess is None else Number(value=estimator.ess)
+        rows.append([estimator.of, estimator.estimator, value, size])
     heads = columns("of", "estimator", ("reward per step", 3), ("effective sample size", 0))
-    groups = [one.policy for one in simulation.estimators]
+    groups = [estimator.policy for estimator in simulation.estimators]
     mix = f"{simulation.settings.mix:.0%}"
     note = f"Weights are estimated propensities: of one decision, or of sessions with {mix} of the policy's decisions."
     return Table(id="estimators", title="Importance weighting", columns=heads, rows=rows, groups=groups, note=note)
@@ -104,23 +104,24 @@ def estimators_table(simulation: SimulationResult) -> Table:
 
 def reward_finding(simulations: Sequence[SimulationResult], title: str) -> str:
     """What the roll-outs say of the learned policies, the best that can be trusted first."""
-    learned = [one for one in over_seeds(simulations) if one.is_learned]
-    trusted = sorted((one for one in learned if not one.reasons), key=lambda one: -one.ratio)
+    learned = [estimate for estimate in over_seeds(simulations) if estimate.is_learned]
+    trusted = sorted((estimate for estimate in learned if not estimate.reasons), key=lambda estimate: -estimate.ratio)
     if not trusted:
         common = _common(simulations)
         return f"{title}: no figure of a learned policy can be trusted{': ' * bool(common)}{'; '.join(common)}."
     first, *others = trusted
-    rest = "".join(f"; {one.name} {one.ratio:.2f}" for one in others[:3])
+    rest = "".join(f"; {estimate.name} {estimate.ratio:.2f}" for estimate in others[:3])
     return f"{title}: {first.name} earns {first.ratio:.2f} times what the log's policy earns, by roll-outs{rest}."
 
 
 def reward_figures(simulations: Sequence[SimulationResult], *, name: str, title: str) -> list[Figure]:
     """Bars of the roll-out and of the paper's ratio, with the log as a line at 1."""
-    estimates = [one for one in over_seeds(simulations) if not one.is_reference]
-    doubted = ", ".join(one.name for one in estimates if one.reasons)
+    estimates = [estimate for estimate in over_seeds(simulations) if not estimate.is_reference]
+    doubted = ", ".join(estimate.name for estimate in estimates if estimate.reasons)
     note = " ".join(_common_doubt(simulations)) or (f"Not to be trusted: {doubted}." if doubted else "")
-    policies = [one.name for one in estimates]
-    rolled, stepped = [_ratio(one) for one in estimates], [Number(value=one.one_step) for one in estimates]
+    policies = [estimate.name for estimate in estimates]
+    rolled = [_ratio(estimate) for estimate in estimates]
+    stepped = [Number(value=estimate.one_step) for estimate in estimates]
     return [
         _bars(f"{name}-rollout", f"Roll-out reward{title}", "roll-out reward, log = 1", policies, rolled, note),
         _bars(f"{name}-one-step", f"One-step reward ratio{title}", "one-step ratio, log = 1", policies, stepped, ""),
@@ -128,7 +129,7 @@ def reward_figures(simulations: Sequence[SimulationResult], *, name: str, title:
 
 
 def _bars(name: str, title: str, label: str, policies: list[str], values: Sequence[Number], note: str) -> Figure:
-    points = [Point(x=place, y=one.value, low=one.low, high=one.high) for place, one in enumerate(values)]
+    points = [Point(x=place, y=number.value, low=number.low, high=number.high) for place, number in enumerate(values)]
     return Figure(
         id=name,
         title=title,
