@@ -4,12 +4,38 @@ import os
 import sys
 import traceback
 
-from ecoc.cli import data, models, normtest, report, reproduce, simulate
+from ecoc.cli import (
+    compare,
+    demo,
+    evaluate,
+    info,
+    normtest,
+    prepare,
+    recommend,
+    report,
+    reproduce,
+    simulate,
+    train,
+)
 from ecoc.cli.app import app
 from ecoc.cli.console import listen_for_sigterm
 from ecoc.errors import EcocError, Terminated, is_out_of_memory
 
-__all__ = ["app", "data", "main", "models", "normtest", "report", "reproduce", "simulate"]
+__all__ = [
+    "app",
+    "compare",
+    "demo",
+    "evaluate",
+    "info",
+    "main",
+    "normtest",
+    "prepare",
+    "recommend",
+    "report",
+    "reproduce",
+    "simulate",
+    "train",
+]
 
 _OUT_OF_MEMORY = (
     "out of memory; pass a smaller --memory (prepare), encoder.dim or train.batch (train), or use a larger machine"

@@ -1,8 +1,10 @@
-"""The command line itself, the flags that commands share, and how they answer."""
+"""The command line itself: how a command is declared, and how it answers."""
 
+import inspect
 import json
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -14,22 +16,42 @@ app = typer.Typer(
     help="Learn next-item recommenders that optimise long-term reward, from logs alone.",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
-Threads = Annotated[int | None, typer.Option(help="Processor threads (train: 1, else all there are).")]
-DataFolder = Annotated[Path | None, typer.Option("--data", help="The dataset, if it was moved.")]
-Split = Annotated[str, typer.Option(help="test or validation.")]
-MaxCases = Annotated[int, typer.Option(min=0, help="Judge a random sample of so many cases; 0: all.")]
-ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out the items of the user's past.")]
-Untrained = Annotated[bool, typer.Option("--untrained/--no-untrained", help="Rows for popular, recent and markov.")]
-RankedBy = Annotated[
-    str | None,
-    typer.Option("--rank-by", help="How a policy with a critic acts: policy, blend, rerank, control, cosine."),
-]
-Weight = Annotated[float | None, typer.Option("-w", "--w", help="blend: weight of the long-term value; 0: policy.")]
-Reranked = Annotated[int | None, typer.Option("-m", "--m", help="rerank: items of the policy ordered by value.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")]
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a function a command of its name.
+
+    A parameter whose type is a dataclass (`ecoc.cli.options`) stands for the options that are its fields: they are
+    declared once and shared by commands.
+    """
+    groups: dict[str, type[Any]] = {}
+    parameters = []
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        if is_dataclass(parameter.annotation) and isinstance(parameter.annotation, type):
+            groups[name] = parameter.annotation
+            parameters += _options(parameter.annotation)
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    def call(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{option.name: values.pop(option.name) for option in fields(group)})
+        function(**values)
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app.command(function.__name__)(call)
+    return function
+
+
+def _options(group: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hints[option.name]
+        )
+        for option in fields(group)
+    ]
 
 
 def _version(value: bool) -> None:
@@ -49,14 +71,6 @@ def _root(
     """Learn next-item recommenders that optimise long-term reward, from logs alone."""
 
 
-def use_threads(threads: int | None) -> None:
-    """Let torch use so many threads; none: as many as it likes."""
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(max(1, threads))
-
-
-def answer(facts: dict[str, Any], text: str, as_json: bool) -> None:
+def answer(values: dict[str, Any], text: str, as_json: bool) -> None:
     """Print for a machine or for a person."""
-    print(json.dumps(facts, ensure_ascii=False) if as_json else text)
+    print(json.dumps(values, ensure_ascii=False) if as_json else text)

@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from ecoc.errors import Terminated
-from ecoc.progress import ProgressCallback, no_progress
+
+if TYPE_CHECKING:
+    from ecoc.progress import ProgressCallback
 
 
 def listen_for_sigterm() -> None:
@@ -23,12 +26,14 @@ def listen_for_sigterm() -> None:
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[ProgressCallback]:
+def progress(quiet: bool) -> Iterator["ProgressCallback"]:
     """A bar with share and time left on a terminal, a line per stage elsewhere, nothing if quiet.
 
     Messages of the logger `ecoc` are printed too, as plain lines on standard error, unless quiet.
     """
     if quiet:
+        from ecoc.progress import no_progress
+
         yield no_progress
         return
     with _printed_log():
@@ -59,7 +64,7 @@ class _StderrHandler(logging.Handler):
         print(warning + record.getMessage(), file=sys.stderr, flush=True)
 
 
-def _bar() -> Iterator[ProgressCallback]:
+def _bar() -> Iterator["ProgressCallback"]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

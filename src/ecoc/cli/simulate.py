@@ -1,85 +1,87 @@
 """`ecoc simulate`."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ecoc.cli.app import (
-    DataFolder,
-    Debug,
-    Json,
-    Quiet,
-    RankedBy,
-    Reranked,
-    Seed,
-    Threads,
-    Weight,
-    answer,
-    app,
-    use_threads,
-)
+from ecoc.cli.app import answer, command
 from ecoc.cli.console import progress
+from ecoc.cli.options import Compute, DataFolder, FinishedRuns, Output, Ranking
 from ecoc.errors import InputError
 
+if TYPE_CHECKING:
+    from ecoc.ope.results import RolloutConfig
+    from ecoc.progress import ProgressCallback
 
-@app.command()
-def simulate(  # noqa: PLR0913, PLR0917 - one parameter a flag
-    runs: Annotated[list[Path], typer.Argument(help="Finished runs on the same dataset.")],
-    choose_w: Annotated[
-        bool, typer.Option("--choose-w", help="Instead: choose the blend's weight of each run on validation roll-outs.")
-    ] = False,
-    data: DataFolder = None,
-    rank_by: RankedBy = None,
-    w: Weight = None,
-    m: Reranked = None,
-    users: Annotated[int, typer.Option(min=1, help="Histories that roll-outs start from.")] = 500,
-    horizon: Annotated[int, typer.Option(min=1, help="Longest roll-out, in steps.")] = 20,
-    warm: Annotated[int, typer.Option(min=1, help="Fewest logged events a roll-out starts after.")] = 3,
-    members: Annotated[int, typer.Option(min=1, help="Simulators that have to agree.")] = 3,
-    penalty: Annotated[float, typer.Option(min=0, help="Charge for disagreement beyond that about the log.")] = 8.0,
-    mix: Annotated[float, typer.Option(min=0, max=1, help="Share of decisions in the weighed sessions.")] = 0.05,
+
+@dataclass(frozen=True)
+class Rollouts:
+    """How policies are rolled out in simulators; the meaning of each is that of `RolloutConfig`."""
+
+    users: Annotated[int, typer.Option(min=1, help="Number of histories that roll-outs start from.")] = 500
+    horizon: Annotated[int, typer.Option(min=1, help="Longest roll-out, in steps.")] = 20
+    warm: Annotated[int, typer.Option(min=1, help="Least number of logged events before a roll-out starts.")] = 3
+    members: Annotated[int, typer.Option(min=1, help="Number of simulators in the ensemble.")] = 3
+    penalty: Annotated[
+        float, typer.Option(min=0, help="Penalty per unit of ensemble disagreement beyond that on logged steps.")
+    ] = 8.0
+    mix: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the policy's decisions in importance-weighted sessions.")
+    ] = 0.05
     exclude_seen: Annotated[
         bool | None,
-        typer.Option("--exclude-seen/--repeat", help="May policies repeat items?", show_default="as the log"),
-    ] = None,
+        typer.Option(
+            "--exclude-seen/--repeat", help="Whether policies may repeat items.", show_default="as in the log"
+        ),
+    ] = None
     negatives: Annotated[
         int | None,
-        typer.Option(min=0, help="Items at random that stand for what users ignored.", show_default="as the log needs"),
-    ] = None,
+        typer.Option(min=0, help="Random items per step that stand for ignored ones.", show_default="as the log needs"),
+    ] = None
     fit_on: Annotated[
-        str | None,
-        typer.Option(help="What the simulators are fitted on: log, test or train.", show_default="log"),
-    ] = None,
-    seed: Seed = None,
-    threads: Threads = None,
-    json_: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+        str | None, typer.Option(help="Data that simulators are fitted on: log, test or train.", show_default="log")
+    ] = None
+
+
+@command
+def simulate(
+    runs: FinishedRuns,
+    *,
+    choose_w: Annotated[
+        bool,
+        typer.Option("--choose-w", help="Instead: choose the weight w of each run by roll-outs on validation users."),
+    ] = False,
+    data: DataFolder = None,
+    ranking: Ranking,
+    rollouts: Rollouts,
+    compute: Compute,
+    output: Output,
 ) -> None:
-    """Estimate what runs would earn, off policy: roll-outs in simulators fitted on the log, beside controls."""
+    """Estimate from the log what each policy would earn, and state whether the estimate can be trusted."""
     from ecoc.ope.results import RolloutConfig
-    from ecoc.ope.simulate import simulate as work
+    from ecoc.ope.simulate import simulate as run_simulation
     from ecoc.reporting.text import simulation_text
 
-    use_threads(threads)
-    chosen: Any = fit_on or "log"  # checked by RolloutConfig
-    config = RolloutConfig(users, horizon, warm, members, penalty, mix, exclude_seen, negatives, chosen, seed or 0)
-    if choose_w and (rank_by, w, m) != (None, None, None):
-        raise InputError("--choose-w chooses how runs act; leave out --rank-by, -w and -m")
-    if choose_w and fit_on not in (None, "train"):
+    chosen: dict[str, Any] = {**asdict(rollouts), "fit_on": rollouts.fit_on or "log"}  # checked by RolloutConfig
+    config = RolloutConfig(**chosen, seed=compute.use())
+    if choose_w and ranking != Ranking():
+        raise InputError("--choose-w chooses how runs rank; leave out --rank-by, -w and -m")
+    if choose_w and rollouts.fit_on not in (None, "train"):
         raise InputError("--choose-w must not see the test split, so it fits simulators on train; leave out --fit-on")
-    with progress(quiet) as watch:
+    with progress(output.quiet) as watch:
         if choose_w:
-            _choose(runs, data, config, watch, json_)
+            _choose(runs, data, config, watch, output.json_)
             return
-        acting: dict[str, Any] = {"rank_by": rank_by, "w": w, "m": m}
-        result = work(runs, data, **acting, config=config, progress=watch)
-    answer(result.model_dump(), simulation_text(result), json_)
+        result = run_simulation(runs, data, **ranking.arguments(), config=config, progress=watch)
+    answer(result.model_dump(), simulation_text(result), output.json_)
 
 
-def _choose(runs: list[Path], data: Path | None, config: Any, watch: Any, json_: bool) -> None:
-    """Choose for every run, and only then write any; beside each run's file lies the drawing."""
+def _choose(
+    runs: list[Path], data: Path | None, config: "RolloutConfig", watch: "ProgressCallback", json_: bool
+) -> None:
+    """Choose for every run before writing any; the drawing lies beside the file of each run."""
     from ecoc.model import load
     from ecoc.ope.choose_weight import choose_weight, save_choice
     from ecoc.reporting.figures import picture

@@ -1,0 +1,37 @@
+"""`ecoc demo`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ecoc.cli.app import answer, command
+from ecoc.cli.console import progress
+from ecoc.cli.options import Compute, Output
+
+
+@command
+def demo(
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller world with fewer users.")] = False,
+    world: Annotated[str, typer.Option(help="Name of the built-in world.")] = "world:default",
+    compute: Compute,
+    output: Output,
+) -> None:
+    """Generate a world with a known truth, train on its log, and show what each policy really earns in it."""
+    from ecoc.demo import demo as run_demo
+
+    say = (lambda text: None) if output.json_ else (lambda text: print(text, flush=True))
+    with progress(output.quiet) as watch:
+        result = run_demo(
+            out,
+            quick=quick,
+            world=world,
+            seed=compute.seed or 0,
+            threads=compute.threads,
+            say=say,
+            progress=watch,
+        )
+    if output.json_:
+        answer(result, "", as_json=True)
