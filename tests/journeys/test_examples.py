@@ -1,5 +1,6 @@
 """Every example runs as a user runs it: scripts, notebooks, and a package that extends ecoc from outside."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -111,6 +112,13 @@ def test_the_package_brings_only_its_own_files(plugin: Path) -> None:
     assert {path.name for path in (plugin / "installed").iterdir()} == {"ecoc_example", "ecoc_example-0.1.0.dist-info"}
 
 
+def test_help_lists_what_the_package_adds(plugin: Path, ecoc_command: Path) -> None:
+    added = {"train": ["running_mean", "smoothed"], "prepare": ["visits"], "evaluate": ["reciprocal_rank"]}
+    for command, names in added.items():
+        text = run_with(plugin, ecoc_command, command, "--help")
+        assert [name for name in names if name not in text] == []
+
+
 def test_the_package_passes_the_contract_suite(plugin: Path) -> None:
     run_with(plugin, sys.executable, "-c", CONTRACTS)
 
@@ -119,5 +127,5 @@ def test_the_package_is_used_from_the_command_line(plugin: Path, ecoc_command: P
     run_with(plugin, ecoc_command, "prepare", "visits.csv", "-o", "data", "--format", "visits", "--quiet")
     chosen = ("--encoder", "running_mean", "--method", "smoothed", "--set", "train.max_epochs=1")
     run_with(plugin, ecoc_command, "train", "data", "-o", "run", *chosen, "--quiet")
-    judging = "import ecoc; print(ecoc.evaluate('run', metrics=['reciprocal_rank']))"
-    assert "reciprocal_rank" in run_with(plugin, sys.executable, "-c", judging)
+    answer = json.loads(run_with(plugin, ecoc_command, "evaluate", "run", "--metric", "reciprocal_rank", "--json"))
+    assert list(answer["metrics"]) == ["reciprocal_rank"]
