@@ -105,12 +105,12 @@ def prefixes(history: History) -> History:
     steps = torch.arange(length, device=history.items.device)
     kept = (steps[None, :] <= steps[:, None]).expand(count, length, length).reshape(-1, length)
 
-    def spread(values: Tensor) -> Tensor:
+    def per_prefix(values: Tensor) -> Tensor:
         return values.repeat_interleave(length, 0) * kept
 
     return History(
-        spread(history.items),
-        None if history.feedback is None else spread(history.feedback),
+        per_prefix(history.items),
+        None if history.feedback is None else per_prefix(history.feedback),
         None if history.users is None else history.users.repeat_interleave(length, 0),
     )
 

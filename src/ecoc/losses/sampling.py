@@ -28,12 +28,12 @@ def sample_pool(target: Tensor, frequency: Tensor, uniform: int, *, in_batch: bo
 
     `frequency` [V] is each item's share of the training events, that is, its probability of being a target.
     """
-    catalogue = len(frequency) - 1
-    extra = torch.randint(PAD + 1, catalogue + 1, (uniform,))
+    items_count = len(frequency) - 1
+    extra = torch.randint(PAD + 1, items_count + 1, (uniform,))
     items, column = torch.unique(torch.cat([target, extra]), return_inverse=True)
     counted = column if in_batch else column[len(target) :]
     drawn = torch.bincount(counted, minlength=len(items)).float()
-    expected = frequency[items] * (len(target) * in_batch) + uniform / catalogue
+    expected = frequency[items] * (len(target) * in_batch) + uniform / items_count
     return Pool(items, drawn, expected, column[: len(target)])
 
 

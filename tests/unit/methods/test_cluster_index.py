@@ -24,7 +24,7 @@ def test_what_a_state_likes_is_among_what_is_found() -> None:
     centres, table = topics()
     index = ClusterIndex(ITEMS, DIM, every=10)
     state = centres[:1]
-    found = index.near(state, table, 200)
+    found = index.nearest(state, table, 200)
     best = (state @ table[1:].T).topk(20, 1).indices.squeeze(0) + 1
     assert torch.isin(best, found).float().mean() >= 0.9
     assert 200 <= len(found) < ITEMS, "enough, and not everything"
@@ -35,7 +35,7 @@ def test_what_a_state_likes_is_among_what_is_found() -> None:
 def test_more_than_there_is_finds_everything() -> None:
     torch.manual_seed(0)
     centres, table = topics()
-    found = ClusterIndex(ITEMS, DIM, every=10).near(centres, table, 10 * ITEMS)
+    found = ClusterIndex(ITEMS, DIM, every=10).nearest(centres, table, 10 * ITEMS)
     assert torch.equal(found, torch.arange(1, ITEMS + 1))
 
 
@@ -45,7 +45,7 @@ def test_it_is_rebuilt_only_now_and_then() -> None:
     index = ClusterIndex(ITEMS, DIM, every=3)
     built = []
     for look in range(7):
-        index.near(centres[:1], table + look, 10)
+        index.nearest(centres[:1], table + look, 10)
         built.append(index.centres.clone())
     changed = [not torch.equal(one, other) for one, other in pairwise(built)]
     assert changed == [False, False, True, False, False, True]
@@ -55,14 +55,14 @@ def test_an_index_goes_on_where_its_state_was_saved() -> None:
     torch.manual_seed(0)
     centres, table = topics()
     index, other = ClusterIndex(ITEMS, DIM, every=5), ClusterIndex(ITEMS, DIM, every=5)
-    index.near(centres[:1], table, 10)
+    index.nearest(centres[:1], table, 10)
     other.load_state_dict(index.state_dict())
     moved = table.flip(0)
-    assert torch.equal(index.near(centres[1:2], moved, 50), other.near(centres[1:2], moved, 50))
+    assert torch.equal(index.nearest(centres[1:2], moved, 50), other.nearest(centres[1:2], moved, 50))
 
 
 def test_a_catalogue_of_equal_items_is_no_trouble() -> None:
     torch.manual_seed(0)
-    found = ClusterIndex(4, 2, every=1).near(torch.ones(3, 2), torch.zeros(5, 2), 2)
+    found = ClusterIndex(4, 2, every=1).nearest(torch.ones(3, 2), torch.zeros(5, 2), 2)
     assert set(found.tolist()) <= {1, 2, 3, 4}
     assert len(found) >= 2

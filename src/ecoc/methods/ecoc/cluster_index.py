@@ -28,7 +28,7 @@ class ClusterIndex(nn.Module):
         self.register_buffer("looks", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
-    def near(self, states: Tensor, table: Tensor, count: int) -> Tensor:
+    def nearest(self, states: Tensor, table: Tensor, count: int) -> Tensor:
         """Items [K] of the clusters that score highest for any of the states [n, d]; at least `count` if possible."""
         if int(self.looks) % self.every == 0:
             self._build(table[PAD + 1 :])

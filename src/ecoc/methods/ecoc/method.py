@@ -146,7 +146,7 @@ class ECoC(Method):
     def candidates(self, transitions: Transitions, mu: Tensor, items: Tensor) -> Candidates:
         """All items, those an index finds near mu [N, d], or a pool: half targets of this step, half uniform draws."""
         if self.index is not None:
-            return Candidates(self.index.near(mu, items, self.config.candidates), None)
+            return Candidates(self.index.nearest(mu, items, self.config.candidates), None)
         if self.xi != "pool":
             return Candidates(None, None)
         half = self.config.pool // 2
