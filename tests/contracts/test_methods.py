@@ -283,9 +283,9 @@ def test_evaluations_by_blend_and_by_policy_are_kept_apart(
 
 def test_a_blend_without_weight_is_the_policy(control: Model, data: Dataset) -> None:
     bench = RankingEvaluator(data, Options("test"))
-    policy = bench.judge("policy", control.ranked_by("policy").policy).ranks
-    assert np.array_equal(bench.judge("w 0", control.ranked_by("blend", w=0.0).policy).ranks, policy)
-    assert not np.array_equal(bench.judge("w 30", control.ranked_by("blend", w=30.0).policy).ranks, policy)
+    policy = bench.evaluate("policy", control.ranked_by("policy").policy).ranks
+    assert np.array_equal(bench.evaluate("w 0", control.ranked_by("blend", w=0.0).policy).ranks, policy)
+    assert not np.array_equal(bench.evaluate("w 30", control.ranked_by("blend", w=30.0).policy).ranks, policy)
     assert (
         control.ranked_by("blend", w=0.0).recommend(HISTORIES).items
         == control.ranked_by("policy").recommend(HISTORIES).items

@@ -1,1 +1,1 @@
-"""Judging: rank metrics, intervals, paired comparison."""
+"""Ranking quality: metrics, intervals, paired comparison, the normalisation test."""

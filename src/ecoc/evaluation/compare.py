@@ -100,7 +100,7 @@ def _ranked(
     kept = evaluator.kept_ranks(model)
     if kept is not None:
         return kept
-    result = evaluator.judge(model.name, model.policy, watch)
+    result = evaluator.evaluate(model.name, model.policy, watch)
     if not_saved is not None:
         with saving(model.run, not_saved):
             evaluator.save_ranks(model, result)

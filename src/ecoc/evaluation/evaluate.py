@@ -49,7 +49,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     options = Options(split, max_cases, exclude_seen, opened.config.train.min_history, seed)
     watch = progress or no_progress
     evaluator = RankingEvaluator(dataset, options)
-    ranked = evaluator.judge(opened.name, opened.policy, watch)
+    ranked = evaluator.evaluate(opened.name, opened.policy, watch)
     baselines = evaluator.untrained(opened.policy.length, watch) if untrained else []
     seen = is_seen(dataset, evaluator.cases)
     values = values_of(ranked.ranks, names)

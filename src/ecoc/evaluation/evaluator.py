@@ -87,7 +87,7 @@ class RankingEvaluator:
         self.users = data.users[self.cases.sequence]
         self.sessions = open_train_sequences(data)
 
-    def judge(self, name: str, policy: Policy, watch: ProgressCallback = no_progress) -> RankingResult:
+    def evaluate(self, name: str, policy: Policy, watch: ProgressCallback = no_progress) -> RankingResult:
         """Rank every case, and measure the lists of a sample of them."""
         started = time.perf_counter()
         total = len(self.cases)
@@ -119,7 +119,7 @@ class RankingEvaluator:
             config = RunConfig.build({"method": {"name": name}, "encoder": {"length": length}})
             method = build_method(config, dims_of(self.data))
             method.fit_statistics(self.sessions)
-            results.append(self.judge(name, method.policy, watch))
+            results.append(self.evaluate(name, method.policy, watch))
         return results
 
     def save_ranks(self, model: Model, result: RankingResult) -> None:

@@ -109,6 +109,10 @@ class EvaluationResult(ListQuality, TableResult):
     def heading(self) -> str:
         return f"EvaluationResult: {self.run}, {self.split} split, {self.cases:,} cases of {self.users:,} users"
 
+    def __str__(self) -> str:
+        policies: list[Row] = [{"policy": policy.name, **policy.metrics} for policy in self.policies()]
+        return "\n".join([self.heading(), *aligned(policies), *(f"  {note}" for note in self.notes)])
+
 
 class PairedDifference(Result):
     """Metric of run a minus that of run b, over the same cases; 95 % interval and p-values over users."""

@@ -278,7 +278,7 @@ class Context:
 
     def _judged(self, spec: RunSpec, watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
         models = self.views(spec, watch)
-        judged = {title: self.bench.judge(title, model.policy, watch) for title, model in models.items()}
+        judged = {title: self.bench.evaluate(title, model.policy, watch) for title, model in models.items()}
         result = next(iter(models.values())).run.result.values()
         kept = ("epochs", "steps", "best_epoch", "best_weights", "validation", "parameters", "weights_sha256")
         facts = {key: result.get(key) for key in kept}

@@ -44,7 +44,7 @@ _LEAST_CHANCE = 1e-9
 
 @dataclass(frozen=True)
 class Decisions:
-    """Logged decisions and what a policy would have done. [N] each."""
+    """Logged decisions, and the weight and model value of a policy. [N] each."""
 
     reward: Floats
     weight: Floats  # pi(a|s) / b(a|s) of the logged action
@@ -97,7 +97,7 @@ def ratio_estimate(name: str, above: Floats, below: Floats, user: Ints, *, seed:
 
 @dataclass(frozen=True)
 class SessionLog:
-    """Decisions of sessions, in order: [S, T] each; what is not counted comes after a session's end."""
+    """Decisions of sessions, in order: [S, T] each; steps after the end of a session are not counted."""
 
     reward: Floats
     weight: Floats
@@ -162,7 +162,7 @@ def _session_estimate(
     """Mean over steps of the weighed means over the sessions that have the step."""
     before = np.concatenate([np.ones((len(running), 1)), running[:, :-1]], axis=1) * log.counted
     running = running * log.counted
-    known = running if model is None else before  # what a step's mean is over
+    known = running if model is None else before  # weights of the mean of each step
     modelled = np.zeros_like(before) if model is None else before * np.where(log.counted, model, 0.0)
     residual = running * np.where(log.counted, error, 0.0)
     columns = np.concatenate([modelled, known, residual, running, log.counted.astype(np.float64)], axis=1)
@@ -181,7 +181,7 @@ def _session_estimate(
 
 
 def _weighed(sums: Floats) -> Floats:
-    """From sums [B, 5 T] of what `_session_estimate` lays side by side; a step without any weight is left out."""
+    """Reward per step from the sums [B, 5 T] of `_session_estimate`; a step without any weight is left out."""
     modelled, known, residual, running, count = np.split(sums, 5, axis=1)
     share = np.divide(modelled, known, out=np.zeros_like(known), where=known > 0)
     share += np.divide(residual, running, out=np.zeros_like(running), where=running > 0)

@@ -10,7 +10,7 @@ from ecoc.ope.results import LOGGED, PolicyValue, SimulationResult
 
 @dataclass(frozen=True)
 class PolicyEstimate:
-    """What a policy would earn, relative to the log's policy where nothing else is said."""
+    """Reward of a policy over seeds, relative to that of the logging policy unless a field says otherwise."""
 
     name: str
     is_learned: bool

@@ -60,7 +60,7 @@ class Simulator:
     ) -> None:
         self.members, self.names, self.lengths, self.temperature = members, names, lengths, temperature
         self._has_negatives = has_negatives
-        self.mean_reward = mean_reward  # [V, feedback] mean reward of an item that got a feedback
+        self.mean_reward = mean_reward  # [V, feedback] mean reward by item and feedback
 
     @property
     def items(self) -> int:

@@ -207,3 +207,22 @@ def test_a_note_says_that_recent_equals_popular_where_the_past_is_left_out(runs:
     compared = ecoc.compare([runs / "sasrec"], exclude_seen=exclude_seen)
     assert any("recent equals popular" in note for note in compared.notes) == exclude_seen
     assert ecoc.evaluate(runs / "sasrec", exclude_seen=exclude_seen, untrained=False).notes == []
+
+
+def test_a_result_prints_as_a_table_and_becomes_a_frame(runs: Path) -> None:
+    result = ecoc.evaluate(runs / "sasrec", metrics=["hr@10", "ndcg@5"], exclude_seen=True)
+    heading, columns, *lines = str(result).splitlines()
+    assert heading == f"EvaluationResult: {runs / 'sasrec'}, test split, {result.cases} cases of {result.users} users"
+    assert columns.split() == ["policy", "hr@10", "ndcg@5"]
+    assert [line.split()[0] for line in lines[:4]] == ["sasrec", "popular", "recent", "markov"]
+    assert lines[0].split()[1] == f"{result.metrics['hr@10']:.4f}"
+    assert lines[4:] == [f"  {note}" for note in result.notes]
+    assert repr(result) == f"<{heading}>"
+    frame = result.to_frame()
+    assert list(frame.columns) == ["policy", "ranking_mode", "metric", "value", "low", "high"]
+    assert frame["value"].tolist()[:2] == list(result.metrics.values())
+    assert (frame["low"][0], frame["high"][0]) == result.intervals["hr@10"]
+    assert frame["low"][2:].isna().all()
+    compared = ecoc.compare([runs / "sasrec"], max_cases=30)
+    assert compared.to_table().num_rows == len(compared.pairs) == 9
+    assert "markov" in str(compared)

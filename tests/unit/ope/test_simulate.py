@@ -275,3 +275,22 @@ def test_models_and_paths_are_taken_alike(made: Path, facts: SimulationResult) -
     model: Model = load(made / "supervised")
     found = simulate([model.called("by another name")], str(made / "data"), config=SMALL)
     assert rows(found)["by another name"].reward == rows(facts)["supervised"].reward
+
+
+def test_a_simulation_prints_as_a_table_and_becomes_a_frame(facts: SimulationResult) -> None:
+    frame = facts.to_frame()
+    assert frame["policy"].tolist() == list(rows(facts))
+    assert frame["one_step, conditional"].tolist() == [row.one_step["conditional"].ratio for row in facts.policies]
+    heading, _, *lines = str(facts).splitlines()
+    assert heading.startswith(f"SimulationResult: {facts.data}, {facts.starts} users")
+    assert ("no figure can be trusted" in heading) == bool(facts.reasons)
+    assert len(lines) == len(facts.policies)
+    assert facts.own_reasons(facts.logged) == []
+
+
+def test_the_old_keyword_and_the_old_way_to_read_results_warn(made: Path, facts: SimulationResult) -> None:
+    with pytest.warns(DeprecationWarning, match="config="):
+        again = simulate([made / "supervised", made / "ecoc"], settings=SMALL)
+    assert again.policies == facts.policies
+    with pytest.warns(DeprecationWarning, match="ranking_mode"):
+        assert facts.policies[5]["acting"] == "blend-w10"
