@@ -1,4 +1,4 @@
-"""What work costs: where the time of a step goes, by part, and the most memory a process had."""
+"""The cost of work: wall time by part of a step, and the peak memory of the process."""
 
 import resource
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Stopwatch:
-    """Wall seconds by part; parts do not nest."""
+    """Wall seconds by part; parts must not nest."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -24,9 +24,9 @@ class Stopwatch:
 
 
 def peak_rss() -> int:
-    """Most memory this process has had, in bytes; what `getrusage` says may be that of the one that started it."""
+    """Peak memory of this process in bytes; `getrusage` may report that of its parent, so Linux is asked first."""
     try:
         lines = Path("/proc/self/status").read_text(errors="replace").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):  # no Linux
+    except (OSError, StopIteration):  # not Linux
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,1 +1,1 @@
-"""Runs: their settings and the folder that holds what came of them."""
+"""Runs: their settings, and the folder that holds their metrics, weights and results."""

@@ -1,1 +1,1 @@
-"""Training: one loop, its optimiser, its checkpoints."""
+"""Training: one step, the loop around it, and the run folder it writes."""

@@ -1,4 +1,4 @@
-"""Adam on everything; on the item table either dense and fused, or only on the rows a step touched."""
+"""Adam for all parameters; item tables are updated either densely or only in the rows that a step touched."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,8 @@ _EPS = 1e-8
 class Optimiser:
     """Adam over a module's parameters. Parameters whose gradient is row-sparse get the lazy, row-wise update.
 
-    Lazy: moments of rows that a step does not touch stay as they are, so a step costs the same for any catalogue.
+    Lazy: the moments of rows that a step does not touch stay unchanged, so its cost does not depend on the catalogue.
+    `before_rows_move` is called with a table and the rows of it that are about to change.
     """
 
     def __init__(
@@ -25,39 +26,39 @@ class Optimiser:
         sparse: set[str],
         decays: Callable[[str], bool] = lambda name: True,
         clip_group: Callable[[str], str] = lambda name: "",
-        before: Callable[[nn.Parameter, Tensor], None] = lambda table, rows: None,
+        before_rows_move: Callable[[nn.Parameter, Tensor], None] = lambda table, rows: None,
     ) -> None:
         named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._dense = {name: p for name, p in named.items() if name not in sparse}
         self._rows = {name: p for name, p in named.items() if name in sparse}
         self._betas, self._decay, self._decays, self._clip_group = betas, decay, decays, clip_group
-        self._before = before  # told which rows of a table are about to move
+        self._before_rows_move = before_rows_move
         self._moments = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in self._rows.items()}
         self._steps = 0
-        kept, free = ([p for name, p in self._dense.items() if decays(name) is chosen] for chosen in (True, False))
-        groups = [{"params": kept, "weight_decay": decay}, {"params": free, "weight_decay": 0.0}]
+        decayed, free = ([p for name, p in self._dense.items() if decays(name) is chosen] for chosen in (True, False))
+        settings = [{"params": decayed, "weight_decay": decay}, {"params": free, "weight_decay": 0.0}]
         self._adam = torch.optim.Adam(
-            [group for group in groups if group["params"]], lr=0.0, betas=betas, eps=_EPS, fused=True
+            [group for group in settings if group["params"]], lr=0.0, betas=betas, eps=_EPS, fused=True
         )
 
     def zero(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for p in (*self._dense.values(), *self._rows.values()):
             p.grad = None
 
     def step(self, lr: float, clip: float) -> float:
-        """Clip each tower's gradients to norm `clip` (0: do not), take one step, return the norm before clipping."""
+        """Clip the gradients of each group to norm `clip` (0: no limit) and take a step; returns the unclipped norm."""
         rows = {name: _coalesced(p.grad) for name, p in self._rows.items() if p.grad is not None}
-        towers: dict[str, list[Tensor]] = {}
+        groups: dict[str, list[Tensor]] = {}
         for name, p in self._dense.items():
             if p.grad is not None:
-                towers.setdefault(self._clip_group(name), []).append(p.grad)
+                groups.setdefault(self._clip_group(name), []).append(p.grad)
         for name, (_, values) in rows.items():
-            towers.setdefault(self._clip_group(name), []).append(values)
-        norms = {clip_group: float(get_total_norm(gradients, foreach=True)) for clip_group, gradients in towers.items()}
-        for clip_group, norm in norms.items():
+            groups.setdefault(self._clip_group(name), []).append(values)
+        norms = {name: float(get_total_norm(gradients, foreach=True)) for name, gradients in groups.items()}
+        for name, norm in norms.items():
             if clip and norm > clip:
-                torch._foreach_mul_(towers[clip_group], clip / norm)
+                torch._foreach_mul_(groups[name], clip / norm)
         for group in self._adam.param_groups:
             group["lr"] = lr
         self._adam.step()
@@ -67,7 +68,7 @@ class Optimiser:
         return math.hypot(*norms.values())
 
     def reset(self) -> None:
-        """Forget the moments, as if training began now."""
+        """Clear the moments, as at the start of training."""
         self._steps = 0
         self._adam.state.clear()
         for first, second in self._moments.values():
@@ -77,7 +78,7 @@ class Optimiser:
     @torch.no_grad()
     def _row_step(self, name: str, index: Tensor, gradient: Tensor, lr: float) -> None:
         weight, (first, second), (beta1, beta2) = self._rows[name], self._moments[name], self._betas
-        self._before(weight, index)
+        self._before_rows_move(weight, index)
         rows = weight[index]
         if self._decay and self._decays(name):
             gradient = gradient + self._decay * rows
@@ -90,7 +91,7 @@ class Optimiser:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Everything but the weights, by name."""
+        """The moments and the step count, by name."""
         result = {"steps": torch.tensor(self._steps)}
         for name, p in self._dense.items():
             result |= {f"{name}.{key}": value for key, value in self._adam.state[p].items()}
@@ -99,12 +100,12 @@ class Optimiser:
         return result
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take what `state` gave."""
+        """Restore what `state` returned."""
         for name, p in (*self._dense.items(), *self._rows.items()):
             for key in ("exp_avg", "exp_avg_sq"):
-                found = state.get(f"{name}.{key}")
-                if found is not None and (found.shape != p.shape or found.dtype != p.dtype):
-                    raise ValueError(f"{name}.{key} is {found.dtype} {list(found.shape)}, expected {list(p.shape)}")
+                moment = state.get(f"{name}.{key}")
+                if moment is not None and (moment.shape != p.shape or moment.dtype != p.dtype):
+                    raise ValueError(f"{name}.{key} is {moment.dtype} {list(moment.shape)}, expected {list(p.shape)}")
         self._steps = int(state["steps"])
         for name, p in self._dense.items():
             keys = ("step", "exp_avg", "exp_avg_sq")
@@ -114,7 +115,7 @@ class Optimiser:
 
 
 def _coalesced(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """A row-sparse gradient as distinct rows and the sum of each one's entries."""
+    """A row-sparse gradient as its distinct rows and the sum of the entries of each row."""
     index, column = torch.unique(gradient._indices()[0], return_inverse=True)
     values = gradient._values()
     return index, values.new_zeros(len(index), values.shape[1]).index_add_(0, column, values)

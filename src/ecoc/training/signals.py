@@ -1,4 +1,4 @@
-"""Signals while training: the first asks the loop to save and stop, the second ends the process at once."""
+"""Signals during training: the first makes the loop save and stop, the second ends the process at once."""
 
 import signal
 import threading
@@ -9,7 +9,7 @@ from ecoc.errors import Terminated
 
 
 class Signals:
-    """Within it, SIGINT and SIGTERM only set `number`; outside the main thread they stay as they are."""
+    """While open, SIGINT and SIGTERM only set `number`. Outside the main thread it does nothing."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -22,14 +22,14 @@ class Signals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = number
-        for each in self._old:
-            signal.signal(each, signal.SIG_DFL)
+        for caught in self._old:
+            signal.signal(caught, signal.SIG_DFL)
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
 
     def reraise(self) -> None:
-        """What the signal would have done, now that everything is saved."""
+        """Raise what the signal stands for, now that everything is saved."""
         if self.number:
             raise KeyboardInterrupt if self.number == signal.SIGINT else Terminated

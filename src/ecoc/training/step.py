@@ -57,7 +57,7 @@ class TrainStep:
             sparse=tables,
             decays=method.decays,
             clip_group=method.clip_group,
-            before=self._sync_rows,
+            before_rows_move=self._sync_rows,
         )
 
     def __call__(self, batch: Batch, step: int, *, diagnostics: bool = False) -> StepResult:
