@@ -148,9 +148,9 @@ def test_losses_of_the_encoders_own_are_added(monkeypatch: pytest.MonkeyPatch) -
     method, batch = make(), batch_of()
     extra = {"ssl": method.policy.table.square().sum()}
     monkeypatch.setattr(
-        method.policy,
+        method.policy.encoder,
         "prediction_task",
-        lambda batch, items: PredictionTask(
+        lambda items, batch: PredictionTask(
             items[:1], torch.tensor([1]), extra, all_states=method.policy.states(batch.history)
         ),
     )
