@@ -40,7 +40,7 @@ class EncoderCase:
             for module in encoder.modules():
                 if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                     module.weight[module.padding_idx] = 0
-        return encoder.eval()
+        return encoder.train(False)
 
 
 def item_table(items: int = ITEMS) -> Tensor:

@@ -176,7 +176,7 @@ def reads_feedback(case: EncoderCase) -> None:
     require_near(states_of(encoder, table, none), states_of(encoder, table, unknown), "feedback None is not feedback 0")
     task = encoder.train().prediction_task(encoder.items(table), windows_of(unknown))
     require(task.states.isfinite().all(), "prediction_task is not finite without feedback")
-    plain = case.build().eval()
+    plain = case.build().train(False)
     message = "feedback changes a state although the setting `feedback` is off"
     require(torch.equal(states_of(plain, table, history), states_of(plain, table, none)), message)
 
@@ -270,7 +270,7 @@ def learns_two_blocks(case: EncoderCase) -> None:
         optimiser.step()
     blocks = torch.arange(100) % 2
     history = replace(_sample_blocks(blocks).history, users=None)
-    scores = last_of(encoder.eval(), table, history) @ encoder.items(table)[1:].T.detach()
+    scores = last_of(encoder.train(False), table, history) @ encoder.items(table)[1:].T.detach()
     best = scores.topk(_BLOCK).indices // _BLOCK  # [100, 10]
     share = float((best == blocks[:, None]).float().mean())
     require(share >= 0.9, f"{share:.0%} of the ten best items are of the right block, expected 90 %")
@@ -289,7 +289,7 @@ def is_its_weights(case: EncoderCase) -> None:
     """Saved weights give the same states again."""
     encoder, table = case.ready(), item_table()
     stored = load(save(encoder.state_dict()))
-    fresh = case.build(fitted=False, feedback=True).eval()
+    fresh = case.build(fitted=False, feedback=True).train(False)
     for label, _ in list(fresh.named_buffers()):
         if label in stored:
             owner, _, leaf = label.rpartition(".")
@@ -317,7 +317,7 @@ class _Serving(nn.Module):
 
 def can_be_exported(case: EncoderCase) -> None:
     """`torch.export` gives a program for any batch size with the same states."""
-    serving = _Serving(case.ready(feedback=False), item_table()).eval()
+    serving = _Serving(case.ready(feedback=False), item_table()).train(False)
     traced = random_histories(LENGTH, 5, 1, 7).items
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The tensor attributes .*_flat_weights", UserWarning)  # nn.GRU's own list
