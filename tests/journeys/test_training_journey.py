@@ -180,7 +180,7 @@ def test_pages_are_readable(journey: Path) -> None:
         (("train", "nowhere", "-o", "x"), "no such folder"),
         (("train", "market", "-o", "runs/sasrec"), "--resume"),
         (("evaluate", "market"), "no run"),
-        (("evaluate", "runs/sasrec", "--split", "trian"), "expected test or validation"),
+        (("evaluate", "runs/sasrec", "--split", "trian"), "split: unknown value 'trian'"),
         (("compare", "runs/sasrec", "--metric", "ndcg@7"), "unknown metric"),
         (("recommend", "runs/sasrec", "--history", "a", "-k", "0"), "k"),
     ],

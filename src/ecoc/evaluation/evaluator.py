@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ecoc.arguments import as_choice, as_count, as_flag
 from ecoc.data.loader import dims_of, histories, open_cases, open_train_sequences
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
@@ -42,10 +43,10 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.split not in ("test", "validation"):
-            raise InputError(f"split {self.split!r:.40}: expected test or validation")
-        if self.max_cases < 0 or self.seed < 0:
-            raise InputError(f"max_cases {self.max_cases} and seed {self.seed}: neither may be below 0")
+        as_choice(self.split, "split", ("test", "validation"))
+        as_flag(self.exclude_seen, "exclude_seen")
+        for name in ("max_cases", "seed"):
+            object.__setattr__(self, name, as_count(getattr(self, name), name))
 
     @property
     def name(self) -> str:

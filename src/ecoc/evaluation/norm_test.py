@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 from torch import Tensor
 
+from ecoc.arguments import as_count
 from ecoc.batch import PAD
 from ecoc.data.loader import Cases, open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.evaluation.norm_ranks import Table
-from ecoc.evaluation.opening import data_of
+from ecoc.evaluation.opening import data_of, load_all
 from ecoc.evaluation.ranks import queries
 from ecoc.evaluation.results import (
     CosineAtRank,
@@ -34,7 +35,7 @@ from ecoc.evaluation.results import (
     NormTestRow,
     NormTestStatistics,
 )
-from ecoc.model import Model, load
+from ecoc.model import Model
 from ecoc.policies import ranking
 from ecoc.policies.base import ROUNDING, Head, InnerProductPolicy
 from ecoc.policies.ranking import Query
@@ -129,15 +130,15 @@ def normtest(
     weights without their bias. The cosine by rank is over all samples and always over all items. The result is saved
     in each run.
     """
-    if not runs:
-        raise InputError("no run given to test; name at least one")
-    if samples < 2 or repeats < 1 or max_items < 0 or max_items == 1 or seed < 0:
+    samples, repeats = as_count(samples, "samples"), as_count(repeats, "repeats")
+    max_items, seed = as_count(max_items, "max_items"), as_count(seed, "seed")
+    if samples < 2 or repeats < 1 or max_items == 1:
         raise InputError(
-            f"samples {samples}, repeats {repeats}, max_items {max_items}, seed {seed}: expected at least 2 samples,"
-            " 1 repeat, 2 items (0: all) and no negative seed"
+            f"samples {samples}, repeats {repeats}, max_items {max_items}: expected at least 2 samples,"
+            " 1 repeat and 2 items (0: all)"
         )
     watch = progress or no_progress
-    models = [run if isinstance(run, Model) else load(run) for run in runs]
+    models = load_all(runs)
     tests = [_Test(model, data_of(model, data)) for model in models]
     rows: list[NormTestRow] = []
     controls: list[NormTestControl] = []

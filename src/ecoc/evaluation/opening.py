@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
+from ecoc.arguments import as_list
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.errors import InputError
 from ecoc.model import Model, load
@@ -14,12 +16,19 @@ def open_models(
     models: Sequence[Model | str | PathLike[str]], rank_by: RankBy | None, *, w: float | None, m: int | None
 ) -> list[Model]:
     """Models in the ranking mode asked for; those without a critic keep theirs, unless none of them has a critic."""
-    if not models:
-        raise InputError("no run given; name at least one")
-    opened = [model if isinstance(model, Model) else load(model) for model in models]
+    opened = load_all(models)
     if not any(model.policy.has_critic for model in opened):
         opened[0].ranked_by(rank_by, w=w, m=m)  # raises if the mode needs a critic
     return [model.ranked_by(rank_by, w=w, m=m) if model.policy.has_critic else model for model in opened]
+
+
+def load_all(models: Sequence[Model | str | PathLike[str]]) -> list[Model]:
+    """Models, and those of run folders; a single one may be given by itself."""
+    is_single = isinstance(models, Model | str | PathLike)
+    given: list[Any] = [models] if is_single else as_list(models, "runs", "a list of run folders or models")
+    if not given:
+        raise InputError("no run given; name at least one")
+    return [model if isinstance(model, Model) else load(model) for model in given]
 
 
 def data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import ecoc
+from ecoc.arguments import as_count, as_path, as_text
 from ecoc.data.prepare import prepare
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import ENCODERS
@@ -59,7 +60,11 @@ def reproduce(  # noqa: PLR0913 - one parameter a choice
     are judged; 0: all. `exclude_seen` takes the items of a user's past out of every ranking. `say` is told what is
     planned and each cell as it ends.
     """
-    chosen = _chosen(experiment)
+    chosen, folder = _chosen(as_text(experiment, "experiment")), as_path(out, "out")
+    if not isinstance(data, Dataset):
+        as_path(data, "data")
+    seeds, max_cases, seed = as_count(seeds, "seeds"), as_count(max_cases, "max_cases"), as_count(seed, "seed")
+    steps = None if steps is None else as_count(steps, "steps")
     asked = Request(
         experiment,
         _names(methods, lambda name: variant_of(name).name),
@@ -72,7 +77,7 @@ def reproduce(  # noqa: PLR0913 - one parameter a choice
         exclude_seen,
     )
     _check(asked)
-    desk, folder = Runner(Clock(asked.budget), progress or no_progress, say), Path(out)
+    desk = Runner(Clock(asked.budget), progress or no_progress, say)
     _begin(folder)
     with lock(folder.absolute()), _threads(threads or 1):
         Plans(folder).begin()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 
+from ecoc.arguments import as_list, as_number
 from ecoc.data.loader import open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
@@ -42,6 +43,7 @@ def choose_weight(
     """
     watch = progress or no_progress
     opened = model if isinstance(model, Model) else load(model)
+    weights = [as_number(weight, "weights", least=0) for weight in as_list(weights, "weights", "a list of numbers")]
     config = renamed_settings(config, settings) or RolloutConfig()
     if not opened.policy.has_critic:
         raise InputError(

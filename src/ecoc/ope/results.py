@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from ecoc.errors import InputError
+from ecoc.arguments import as_choice, as_count, as_flag, as_number, refusal
 from ecoc.result import Result, Row, TableResult
 
 FitOn = Literal["log", "test", "train"]
@@ -33,22 +33,25 @@ class RolloutConfig:
 
     def __post_init__(self) -> None:
         for name in ("users", "horizon", "warm", "members", "most_events"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)}: expected 1 or more")
-        if self.fit_on not in get_args(FitOn):
-            raise InputError(f"fit_on {self.fit_on!r:.40}: expected {', '.join(get_args(FitOn))}")
-        if not 0 <= self.mix <= 1 or not 0 <= self.penalty < float("inf"):
-            raise InputError(f"mix {self.mix} is a share from 0 to 1, penalty {self.penalty} a number, 0 or more")
-        if self.seed < 0 or (self.negatives or 0) < 0:
-            raise InputError(f"seed {self.seed} and negatives {self.negatives}: neither may be below 0")
+            object.__setattr__(self, name, as_count(getattr(self, name), name, least=1))
+        object.__setattr__(self, "seed", as_count(self.seed, "seed"))
+        if self.negatives is not None:
+            object.__setattr__(self, "negatives", as_count(self.negatives, "negatives"))
+        if self.exclude_seen is not None:
+            as_flag(self.exclude_seen, "exclude_seen")
+        as_choice(self.fit_on, "fit_on", get_args(FitOn))
+        as_number(self.mix, "mix", least=0, most=1)
+        as_number(self.penalty, "penalty", least=0)
 
 
 def renamed_settings(config: RolloutConfig | None, settings: RolloutConfig | None) -> RolloutConfig | None:
     """The config, which was called settings in version 0.1."""
-    if settings is None:
-        return config
-    warnings.warn("settings= is called config= now", DeprecationWarning, stacklevel=3)
-    return config or settings
+    if settings is not None:
+        warnings.warn("settings= is called config= now", DeprecationWarning, stacklevel=3)
+        config = config or settings
+    if config is not None and not isinstance(config, RolloutConfig):
+        raise refusal("config", "a RolloutConfig", config)
+    return config
 
 
 class SimulatorQuality(Result):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
+from ecoc.arguments import as_path, as_paths, as_text
 from ecoc.config import Config
 from ecoc.errors import InputError
 from ecoc.reporting.document import REPORT, Document, Section, load_document
@@ -43,13 +44,15 @@ def report(
     `out` is a file, or a folder that exists; without it the page goes into the first folder. `figures` also writes
     each figure as a file of that kind (svg, pdf or png) into figures/ beside the page.
     """
-    folders = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+    folders = as_paths(paths, "paths")
+    page_file = None if out is None else as_path(out, "out")
+    title = None if title is None else as_text(title, "title")
     if not folders:
         raise InputError("no folder given; give folders that hold a report.json, or runs")
     if figures not in (None, "svg", "pdf", "png"):
         raise InputError(f"figures {figures!r:.40}: expected svg, pdf or png")
     document = _joined([_open(path) for path in folders], title)
-    target = _target(folders[0], None if out is None else Path(out))
+    target = _target(folders[0], page_file)
     tables = [table for section in document.sections for table in section.tables]
     drawn = [figure for section in document.sections for figure in section.figures]
     names = slugs(table.id for table in tables)

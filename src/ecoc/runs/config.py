@@ -150,8 +150,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def open_preset(name: str, *, encoder: str, method: str) -> dict[str, Any]:
     """A preset's settings for an encoder and a method: the general ones, then those of this encoder or method."""
-    if name not in presets():
-        raise InputError(f"unknown preset '{name}'; {did_you_mean(name, presets())}")
+    if not isinstance(name, str) or name not in presets():
+        raise InputError(f"unknown preset {name!r:.60}; {did_you_mean(str(name), presets())}")
     content = load_toml(preset_file(name))
     values = {key: content.get(key, {}) for key in ("encoder", "method", "train")}
     values["encoder"] = merged(values["encoder"], content.get("encoders", {}).get(encoder, {}))

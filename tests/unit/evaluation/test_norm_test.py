@@ -320,7 +320,7 @@ def test_what_cannot_be_tested_is_refused(made: Path, tmp_path: Path) -> None:
         normtest([])
     wrong: list[dict[str, Any]] = [{"samples": 1}, {"repeats": 0}, {"max_items": -1}, {"max_items": 1}, {"seed": -1}]
     for options in wrong:
-        with pytest.raises(InputError, match="expected at least 2 samples"):
+        with pytest.raises(InputError, match=r"expected at least 2 samples|expected a whole number, 0 or more"):
             normtest([made / "sasrec"], **options)
 
 
