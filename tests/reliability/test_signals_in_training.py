@@ -192,6 +192,8 @@ def test_the_real_command_takes_signals_too(forks: Forks, ecoc_command: Path, da
         process.send_signal(sent)
         _, said = process.communicate(timeout=30)
         assert process.returncode == code
+        assert f"step {step_taken(run)} of 800" in said.splitlines()[-1]
+        assert said.endswith(f"; resume with: ecoc train {data} --out {run} --resume\n")
         assert Stop(sent, code, said, time.monotonic() - began, step_taken(run)).wrong(run) == []
     assert step_taken(run) < 800
     assert forks.run(*words(data, run, []), "--resume").code == 0

@@ -18,7 +18,7 @@ from ecoc.cli import (
     train,
 )
 from ecoc.cli.app import app
-from ecoc.cli.console import listen_for_sigterm
+from ecoc.cli.console import Interrupted, listen_for_sigterm
 from ecoc.errors import EcocError, Terminated, is_out_of_memory
 
 __all__ = [
@@ -52,7 +52,7 @@ def main() -> None:
         app()
     except EcocError as error:
         _fail(error, str(error), error.exit_code)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, Interrupted) as error:
         _fail(error, str(error) or "interrupted", 130)
     except Terminated as error:
         _fail(error, str(error) or "terminated", 143)

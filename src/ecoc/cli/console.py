@@ -25,22 +25,29 @@ def listen_for_sigterm() -> None:
     signal.signal(signal.SIGTERM, once)
 
 
+class Interrupted(BaseException):
+    """Ctrl-C, with a message; typer would turn KeyboardInterrupt into a silent exit."""
+
+
 @contextmanager
 def progress(quiet: bool) -> Iterator["ProgressCallback"]:
     """A bar with share and time left on a terminal, a line per stage elsewhere, nothing if quiet.
 
     Messages of the logger `ecoc` are printed too, as plain lines on standard error, unless quiet.
     """
-    if quiet:
-        from ecoc.progress import no_progress
+    try:
+        if quiet:
+            from ecoc.progress import no_progress
 
-        yield no_progress
-        return
-    with _printed_log():
-        if sys.stderr.isatty():
-            yield from _bar()
-        else:
-            yield _Lines()
+            yield no_progress
+            return
+        with _printed_log():
+            if sys.stderr.isatty():
+                yield from _bar()
+            else:
+                yield _Lines()
+    except KeyboardInterrupt as error:
+        raise Interrupted(str(error) or "interrupted") from error
 
 
 @contextmanager
