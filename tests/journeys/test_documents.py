@@ -166,7 +166,7 @@ def write_events(place: Path) -> None:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_every_python_block_runs(page: str, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page's blocks, in order, in one process."""
