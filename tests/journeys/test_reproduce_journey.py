@@ -1,6 +1,7 @@
 """`ecoc reproduce` as a person uses it: the real command, from a small world to tables and a report."""
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import ecoc
 from ecoc.experiment.reproduce import reproduce
+from ecoc.experiment.results import ReproductionResult
 from ecoc.reporting.document import load_document
 
 COMMAND = [str(Path(sys.executable).parent / "ecoc"), "reproduce"]
@@ -26,6 +28,13 @@ def call(folder: Path, *words: object, code: int = 0) -> subprocess.CompletedPro
     return done
 
 
+def computed(*arguments: Any, **options: Any) -> dict[str, Any]:
+    """What `ecoc.reproduce` returns, as JSON has it."""
+    result = reproduce(*arguments, **options)
+    assert isinstance(result, ReproductionResult)
+    return result.model_dump()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("reproduce")
@@ -39,7 +48,7 @@ def imitated(folder: Path) -> dict[str, Any]:
     words = ["imitation", "market", "-o", "out", "--methods", "supervised+ema,ecoc", "--seeds", 2, "--steps", 8]
     done = call(folder, *words, *SMALL, "--json")
     assert done.stdout.count("\n") == 1
-    assert "5 cells; 8 training steps a run, 2 seeds; about" in done.stderr
+    assert "5 jobs; 8 training steps per run, 2 seeds; about" in done.stderr
     assert "[5/5] run/sasrec/ecoc/8-steps/seed-1: ecoc, w = 0 0." in done.stderr
     return dict(json.loads(done.stdout))
 
@@ -85,8 +94,8 @@ def test_the_report_tells_data_machine_versions_and_command(folder: Path, imitat
     assert section.commands == [document.facts["command"]]
     rows = next(table["rows"] for table in imitated["tables"] if table["id"] == "imitation-ndcg")
     best = max(rows[:3], key=lambda row: float(row[2]["value"]))
-    (told,) = document.summary
-    assert told.startswith(f"Imitation, sasrec: {best[0]} ranks best, NDCG@10 {best[2]['value']:.4f}; ")
+    (finding,) = document.summary
+    assert finding.startswith(f"Imitation, sasrec: {best[0]} ranks best, NDCG@10 {best[2]['value']:.4f}; ")
     assert any("no evidence for reinforcement learning" in text for text in section.caveats)
     assert Path(folder / imitated["report"]).is_file()
 
@@ -95,7 +104,7 @@ def test_asked_again_nothing_is_computed_and_the_tables_are_printed(folder: Path
     report = (folder / "out/report.json").read_bytes()
     words = ["imitation", "market", "-o", "out", "--methods", "supervised+ema,ecoc", "--seeds", 2, "--steps", 8]
     done = call(folder, *words, *SMALL)
-    assert "5 of them there already" in done.stderr
+    assert "5 of them done already" in done.stderr
     assert "[" not in done.stderr
     assert "NDCG on market" in done.stdout
     assert "report: out/report" in done.stdout
@@ -110,26 +119,27 @@ def test_more_of_it_shares_what_is_there(
     monkeypatch.setattr("ecoc.experiment.context.TRUTH_USERS", 50)
     kept = {path: path.stat().st_mtime_ns for path in (folder / "out/cells/run").rglob("*.json")}
     options: dict[str, Any] = {"encoders": ["sasrec"], "seeds": 1, "steps": 8, "max_cases": 100}
-    found = reproduce("ablation", folder / "market", folder / "out", **options)
+    found = computed("ablation", folder / "market", folder / "out", **options)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert [section.id for section in load_document(folder / "out").sections] == ["imitation", "ablation"]
     (table,) = found["tables"]
-    assert [column["name"] for column in table["columns"]][-1] == "true reward a step"
+    assert [column["name"] for column in table["columns"]][-1] == "true reward per step"
     assert all(row[-1]["value"] > 0 for row in table["rows"])
     assert {figure["id"] for figure in found["figures"]} == {"ablation-ndcg20", "ablation-reward"}
     assert {cell["status"] for cell in found["cells"]} == {"done"}
 
 
-def test_what_users_had_can_be_left_out(folder: Path, imitated: dict[str, Any]) -> None:
-    """In the folder of the other ranking: cells of their own, the same runs, and what `ecoc evaluate` says of them."""
+def test_what_users_had_can_be_left_out(
+    folder: Path, imitated: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the folder of the other ranking: jobs of their own, the same runs, and what `ecoc evaluate` says of them."""
     trained = {path: path.stat().st_mtime_ns for path in (folder / "out/runs").rglob("result.json")}
     options: dict[str, Any] = {"methods": ["supervised+ema"], "encoders": ["sasrec"], "seeds": 1, "steps": 8}
-    heard: list[str] = []
-    found = reproduce(
-        "imitation", folder / "market", folder / "out", max_cases=100, exclude_seen=True, say=heard.append, **options
-    )
+    with caplog.at_level(logging.INFO, "ecoc.experiment"):
+        found = computed("imitation", folder / "market", folder / "out", max_cases=100, exclude_seen=True, **options)
     assert {path: path.stat().st_mtime_ns for path in trained} == trained
-    assert "there already" not in heard[0]
+    (plan,) = (text for text in caplog.messages if text.startswith("imitation: "))
+    assert "done already" not in plan
     (cell,) = (cell for cell in found["cells"] if cell["method"] == "supervised+ema")
     run = folder / "out/runs/sasrec/supervised+ema/8-steps/seed-0"
     assert cell["metrics"] == ecoc.evaluate(run, max_cases=100, exclude_seen=True).metrics
@@ -137,12 +147,12 @@ def test_what_users_had_can_be_left_out(folder: Path, imitated: dict[str, Any]) 
     assert cell["metrics"] != before["metrics"]
     assert not any("--exclude-seen" in text for text in found["caveats"])
     assert any("--exclude-seen" in text for text in imitated["caveats"])
-    assert "the user's own past left out" in load_document(folder / "out").sections[0].text[0]
+    assert "without the items of the user's past" in load_document(folder / "out").sections[0].text[0]
 
 
 def test_what_every_method_costs_is_told(folder: Path) -> None:
     options: dict[str, Any] = {"methods": ["supervised", "neural_lcb"], "encoders": ["gru4rec"], "steps": 3, "seeds": 1}
-    found = reproduce("imitation", folder / "market", folder / "costs", max_cases=50, **options)
+    found = computed("imitation", folder / "market", folder / "costs", max_cases=50, **options)
     table = next(table for table in found["tables"] if table["id"] == "imitation-parts")
     cost = {row[0]: row[-1] for row in table["rows"]}
     assert cost["supervised"]["value"] > 0
@@ -150,21 +160,21 @@ def test_what_every_method_costs_is_told(folder: Path) -> None:
     assert cost["popular"] is None
 
 
-def test_a_budget_trims_openly_and_is_kept(folder: Path) -> None:
-    said: list[str] = []
+def test_a_budget_trims_openly_and_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     options: dict[str, Any] = {"encoders": ["sasrec"], "max_cases": 100, "budget": "6s"}
-    found = reproduce("sensitivity", folder / "market", folder / "short", say=said.append, **options)
+    with caplog.at_level(logging.INFO, "ecoc.experiment"):
+        found = computed("sensitivity", folder / "market", folder / "short", **options)
     assert found["seconds"] < 15  # a busy machine may stall between two looks at the clock
-    assert any("training steps a run in place of 1,000, to fit a budget of 6 s" in text for text in found["trimmed"])
+    assert any("training steps per run instead of 1,000, to fit a budget of 6 s" in text for text in found["trimmed"])
     assert any("1 of 3 seeds" in text for text in found["trimmed"])
-    assert {f"trimmed: {text}" for text in found["trimmed"]} <= set(said)
+    assert {f"trimmed: {text}" for text in found["trimmed"]} <= set(caplog.messages)
     (section,) = load_document(folder / "short").sections
     assert section.caveats[: len(found["trimmed"])] == found["trimmed"]
     late = {cell["name"] for cell in found["cells"] if cell["status"] == "not run"}
     assert {cell["status"] for cell in found["cells"]} <= {"done", "not run"}
     assert all(any(name in text for text in section.caveats) for name in late)
     plan = (folder / "short/plan.json").read_bytes()
-    again = reproduce("sensitivity", folder / "market", folder / "short", **options)
+    again = computed("sensitivity", folder / "market", folder / "short", **options)
     assert (folder / "short/plan.json").read_bytes() == plan
     assert (again["steps"], again["seeds"], again["trimmed"]) == (found["steps"], found["seeds"], found["trimmed"])
     assert late >= {cell["name"] for cell in again["cells"] if cell["status"] == "not run"}
@@ -213,7 +223,7 @@ def test_a_run_that_diverges_is_a_row_that_says_so(folder: Path, monkeypatch: py
         "max_cases": 50,
     }
     monkeypatch.setattr("ecoc.experiment.context.train", train)
-    found = reproduce("imitation", folder / "market", folder / "diverged", **options)
+    found = computed("imitation", folder / "market", folder / "diverged", **options)
     cells = {cell["method"]: cell for cell in found["cells"]}
     assert cells["supervised+ema"]["status"] == "failed"
     assert "step 3: the loss is not finite" in cells["supervised+ema"]["message"]
@@ -222,5 +232,5 @@ def test_a_run_that_diverges_is_a_row_that_says_so(folder: Path, monkeypatch: py
     assert "the loss is not finite" in rows["supervised+ema"][1]
     assert any("the loss is not finite" in text for text in found["caveats"])
     monkeypatch.undo()
-    healed = reproduce("imitation", folder / "market", folder / "diverged", **options)
+    healed = computed("imitation", folder / "market", folder / "diverged", **options)
     assert {cell["status"] for cell in healed["cells"]} == {"done"}

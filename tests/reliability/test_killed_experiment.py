@@ -20,11 +20,11 @@ SEED = 20240816
 MOMENTS, OPERATIONS = 3, 3
 TIMED = {"s/epoch"}  # columns that are not the same twice
 ASKED = ["--methods", "supervised+ema,ecoc", "--encoders", "sasrec", "--seeds", 2, "--steps", 5, "--max-cases", 100]
-# One short stretch of steps is enough to time here.
+# One short repeat is enough to measure steps here.
 COMMAND = """
-from ecoc.experiment import pace
-pace._STRETCHES = 1
-pace.measure.__kwdefaults__["stretch_seconds"] = 0.01
+from ecoc.experiment import cost
+cost._REPEATS = 1
+cost.measure.__kwdefaults__["repeat_seconds"] = 0.01
 """
 
 # Kills the process before its n-th operation on a file of the folder.
@@ -51,16 +51,16 @@ sys.addaudithook(hook)
 from ecoc.experiment import reproduce
 wrapped = reproduce.reproduce
 def counting(*arguments, **more):
-    facts = wrapped(*arguments, **more)
+    result = wrapped(*arguments, **more)
     print("operations", count, file=sys.stderr)
-    return facts
+    return result
 reproduce.reproduce = counting
 """
 FORGETFUL = """
-from ecoc.experiment.jobs import Store
-load, save, found = Store.load, Store.save, set()
-Store.load = lambda self, cell: load(self, cell) if cell.name in found or cell.name.startswith("pace") else None
-Store.save = lambda self, cell, one: found.add(cell.name) or save(self, cell, one)
+from ecoc.experiment.jobs import JobStore
+load, save, saved = JobStore.load, JobStore.save, set()
+JobStore.load = lambda self, job: load(self, job) if job.name in saved or job.name.startswith("pace") else None
+JobStore.save = lambda self, job, result: saved.add(job.name) or save(self, job, result)
 """
 
 

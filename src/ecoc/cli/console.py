@@ -5,9 +5,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from ecoc.errors import Terminated
 
@@ -30,10 +30,10 @@ class Interrupted(BaseException):
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator["ProgressCallback"]:
+def progress(quiet: bool, log: str | None = "ecoc") -> Iterator["ProgressCallback"]:
     """A bar with share and time left on a terminal, a line per stage elsewhere, nothing if quiet.
 
-    Messages of the logger `ecoc` are printed too, as plain lines on standard error, unless quiet.
+    Messages of the logger `log` are printed too, as plain lines on standard error, unless quiet.
     """
     try:
         if quiet:
@@ -41,7 +41,7 @@ def progress(quiet: bool) -> Iterator["ProgressCallback"]:
 
             yield no_progress
             return
-        with _printed_log():
+        with nullcontext() if log is None else printed_log(log, lambda: sys.stderr):
             if sys.stderr.isatty():
                 yield from _bar()
             else:
@@ -51,8 +51,9 @@ def progress(quiet: bool) -> Iterator["ProgressCallback"]:
 
 
 @contextmanager
-def _printed_log() -> Iterator[None]:
-    logger, handler = logging.getLogger("ecoc"), _StderrHandler(logging.INFO)
+def printed_log(name: str, stream: Callable[[], TextIO]) -> Iterator[None]:
+    """Print the messages of a logger as plain lines, to the stream that `stream` returns at that moment."""
+    logger, handler = logging.getLogger(name), _LineHandler(stream)
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -63,12 +64,16 @@ def _printed_log() -> Iterator[None]:
         logger.setLevel(level)
 
 
-class _StderrHandler(logging.Handler):
-    """Prints messages to what is standard error at that moment, which a progress bar may have replaced."""
+class _LineHandler(logging.Handler):
+    """Prints messages. The stream is asked for each time, because a progress bar may have replaced it."""
+
+    def __init__(self, stream: Callable[[], TextIO]) -> None:
+        super().__init__(logging.INFO)
+        self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
         warning = "warning: " if record.levelno >= logging.WARNING else ""
-        print(warning + record.getMessage(), file=sys.stderr, flush=True)
+        print(warning + record.getMessage(), file=self._stream(), flush=True)
 
 
 def _bar() -> Iterator["ProgressCallback"]:

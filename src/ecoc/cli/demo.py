@@ -1,12 +1,14 @@
 """`ecoc demo`."""
 
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ecoc.cli.app import answer, command
-from ecoc.cli.console import progress
+from ecoc.cli.console import printed_log, progress
 from ecoc.cli.options import Compute, Output
 
 
@@ -22,16 +24,15 @@ def demo(
     """Generate a world with a known truth, train on its log, and show what each policy really earns in it."""
     from ecoc.demo import demo as run_demo
 
-    say = (lambda text: None) if output.json_ else (lambda text: print(text, flush=True))
-    with progress(output.quiet) as watch:
+    text = nullcontext() if output.json_ else printed_log("ecoc.demo", lambda: sys.stdout)
+    with text, progress(output.quiet, log=None) as watch:
         result = run_demo(
             out,
             quick=quick,
             world=world,
             seed=compute.seed or 0,
             threads=compute.threads,
-            say=say,
             progress=watch,
         )
     if output.json_:
-        answer(result, "", as_json=True)
+        answer(result.model_dump(), "", as_json=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ecoc.cli.app import answer, command
-from ecoc.cli.console import note, progress
+from ecoc.cli.console import progress
 from ecoc.cli.options import Compute, ExcludeSeen, Output, comma_separated
 
 
@@ -46,10 +46,9 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Compute the tables and figures of the paper on any dataset; the same command again continues after a stop."""
     from ecoc.experiment.reproduce import reproduce as run_experiment
-    from ecoc.reporting.document import Table
     from ecoc.reporting.tables import text
 
-    with progress(output.quiet) as watch:
+    with progress(output.quiet, log="ecoc.experiment") as watch:
         result = run_experiment(
             experiment,
             data,
@@ -64,9 +63,8 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
             seed=compute.seed or 0,
             threads=compute.threads,
             command=shlex.join(["ecoc", *sys.argv[1:]]),
-            say=note(output.quiet),
             progress=watch,
         )
-    tables = "\n\n".join(text(Table.build(table)) for table in result["tables"])
-    caveats = "\n".join(f"- {caveat}" for caveat in result["caveats"])
-    answer(result, f"{tables}\n\n{caveats}\n\nreport: {result['report']}", output.json_)
+    tables = "\n\n".join(text(table) for table in result.tables)
+    caveats = "\n".join(f"- {caveat}" for caveat in result.caveats)
+    answer(result.model_dump(), f"{tables}\n\n{caveats}\n\nreport: {result.report}", output.json_)

@@ -1,6 +1,6 @@
-"""The paper's experiments on any dataset: cells that are computed once, tables and figures made from them.
+"""The paper's experiments on any dataset: jobs that are computed once, and tables and figures of their results.
 
-A new experiment is one module and one line here: its `cells` under a plan, and the `section` it makes of their results.
+A new experiment is one module and one line here: its `jobs` under a plan, and the `section` made of their results.
 """
 
 from ecoc.experiment.ablation import ABLATION
@@ -15,5 +15,6 @@ from ecoc.experiment.sensitivity import SENSITIVITY
 __all__ = ["EXPERIMENTS", "Context", "Experiment"]
 
 EXPERIMENTS: dict[str, Experiment] = {
-    one.name: one for one in (IMITATION, REWARD, OPE_TRUTH, EFFICIENCY, ABLATION, SENSITIVITY, NORMTEST)
+    experiment.name: experiment
+    for experiment in (IMITATION, REWARD, OPE_TRUTH, EFFICIENCY, ABLATION, SENSITIVITY, NORMTEST)
 }

@@ -1,10 +1,10 @@
-"""RQ4: what each part of ECoC contributes: the paper's setting without one loss at a time, the default's controls."""
+"""RQ4: the contribution of each part of ECoC: the paper's setting without one loss at a time, and controls."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ecoc.experiment.context import TRUTH_USERS, Context, Experiment
-from ecoc.experiment.jobs import Cell as Work
-from ecoc.experiment.jobs import JobResult
+from ecoc.experiment.jobs import Job, Results
 from ecoc.experiment.tables import (
     NOT_REINFORCEMENT,
     Row,
@@ -13,71 +13,71 @@ from ecoc.experiment.tables import (
     described,
     differences,
     earned_by,
+    no_numbers,
     number,
     rows_of,
-    said,
 )
 from ecoc.experiment.variants import BASE, ECOC, PAPER, VARIANTS, Variant
 from ecoc.reporting.document import Cell, Column, Number, Section, Table
 
 ENCODERS = ("sasrec",)
 _WHAT: tuple[tuple[Variant, str], ...] = (
-    (VARIANTS[BASE], "no critic at all"),
-    (PAPER, "the paper's losses, all of them"),
+    (VARIANTS[BASE], "no critic"),
+    (PAPER, "all losses of the paper"),
     (PAPER.but("ecoc-paper-no-bc", changes={"beta": 0.0}), "without the behavioural constraint L_BC"),
     (PAPER.but("ecoc-paper-no-reg", changes={"alpha": 0.0}), "without conservatism L_REG"),
-    (PAPER.but("ecoc-paper-bpr", changes={"reg": "bpr"}), "L_REG replaced by BPR on the same samples"),
+    (PAPER.but("ecoc-paper-bpr", changes={"reg": "bpr"}), "with BPR on the same samples instead of L_REG"),
     (PAPER.but("ecoc-paper-no-dc", changes={"dc": 0.0}), "without directional control L_DC"),
     (ECOC, "the default setting: two towers, no L_DC"),
-    (ECOC.but("ecoc-gamma-0", changes={"gamma": 0.0}), "control: the critic sees one step only"),
-    (ECOC.but("ecoc-shuffled", train={"shuffle_rewards": True}), "control: rewards change places among events"),
+    (ECOC.but("ecoc-gamma-0", changes={"gamma": 0.0}), "control: the critic values one step only"),
+    (ECOC.but("ecoc-shuffled", train={"shuffle_rewards": True}), "control: rewards shuffled among events"),
 )
 ABLATED = [variant for variant, _ in _WHAT]
 _METRICS = ("hr@20", "ndcg@20")
 
 
-def cells(context: Context) -> list[Work]:
-    """Every variant, and what it earns if the world's truth is known."""
+def jobs(context: Context) -> list[Job[Any]]:
+    """Runs of every variant and, in a built-in world, their true rewards."""
     encoders = context.encoders(ENCODERS)
-    found = context.run_cells(ABLATED, encoders)
+    runs: list[Job[Any]] = [*context.run_jobs(ABLATED, encoders)]
     if context.market is not None:
-        found += [
-            context.truth_cell(variant, encoder, seed)
+        runs += [
+            context.truth_job(variant, encoder, seed)
             for variant in ABLATED
             for encoder in encoders
             for seed in context.seeds
         ]
-    return found
+    return runs
 
 
-def section(context: Context, results: Mapping[str, JobResult]) -> Section:
-    """One table, and a figure a measure."""
+def section(context: Context, results: Results) -> Section:
+    """One table, and one figure per measure."""
     encoders = context.encoders(ENCODERS)
     rows = rows_of(context, results, ABLATED, encoders)
     earned = earned_by(context, results, ABLATED, encoders)
     figures = [bars("ablation-ndcg20", "NDCG@20 without one part at a time", "NDCG@20", _bars(rows, "ndcg@20"))]
     if earned:
         values = [(row.group, row.title, number(earned.get((row.group, row.title), []))) for row in rows]
-        figures.append(bars("ablation-reward", "True reward a step", "true reward a step", values))
+        figures.append(bars("ablation-reward", "True reward per step", "true reward per step", values))
     return Section(
         id="ablation",
-        title="Ablation: what each part of ECoC contributes",
+        title="Ablation: the contribution of each part of ECoC",
         findings=[text for encoder in encoders if (text := _finding(encoder, rows))],
         text=[
             described(context),
-            "ecoc-paper has the paper's losses and weights. Expected from the paper: no L_BC is far worse, no L_REG"
-            " falls below the backbone, BPR in place of L_REG is slightly worse.",
+            "ecoc-paper has the losses and weights of the paper. The paper reports: without L_BC results are much"
+            " worse, without L_REG worse than the supervised method, with BPR instead of L_REG slightly worse.",
         ],
         tables=[_table(context, rows, earned)],
         figures=[figure for figure in figures if figure is not None],
-        caveats=caveats(context, cells(context), results, NOT_REINFORCEMENT),
+        caveats=caveats(context, jobs(context), results, NOT_REINFORCEMENT),
     )
 
 
 def _finding(encoder: str, rows: Sequence[Row]) -> str:
-    """What leaving out each of the paper's losses does."""
-    found = {row.variant: number(row.means("ndcg@20")) for row in rows if row.group == encoder}
-    values = {name: one.value for name, one in found.items() if one is not None}
+    """Effect of each loss of the paper."""
+    numbers = {row.variant: number(row.means("ndcg@20")) for row in rows if row.group == encoder}
+    values = {name: mean.value for name, mean in numbers.items() if mean is not None}
     what = {variant.name: text for variant, text in _WHAT}
     left_out = [f"{what[name]} {values[name]:.4f}" for name in values if name.startswith(f"{PAPER.name}-")]
     if PAPER.name not in values or not left_out:
@@ -95,19 +95,19 @@ def _table(context: Context, rows: Sequence[Row], earned: Mapping[tuple[str, str
     columns = [Column(name="variant"), Column(name="what it is")]
     columns += [Column(name=name.upper(), better="high") for name in _METRICS]
     columns += [Column(name="Δ NDCG@20"), Column(name="p (Holm)", digits=3)]
-    columns += [Column(name="true reward a step", better="high", digits=3)] * bool(earned)
+    columns += [Column(name="true reward per step", better="high", digits=3)] * bool(earned)
     body: list[list[Cell]] = []
     for row in rows:
         test = tests.get((row.group, row.title))
-        values: list[Cell] = [number(row.means(name)) for name in _METRICS] if row.cells else said(row.missing, 2)
+        values: list[Cell] = [number(row.means(name)) for name in _METRICS] if row.runs else no_numbers(row.missing, 2)
         change: list[Cell] = [None, None]
         if test is not None:
             change = [test.value.model_copy(update={"mark": test.mark}), Number(value=test.p)]
         reward: list[Cell] = [number(earned.get((row.group, row.title), []))] if earned else []
         body.append([row.title, what[row.variant], *values, *change, *reward])
-    note = f"Δ: paired difference from {BASE}, interval and p over users, Holm over the table."
+    note = f"Δ: paired difference from {BASE}; interval and p-value over users, Holm correction over the table."
     if earned:
-        note += f" True reward: {TRUTH_USERS:,} users of the world the log is from, no item shown twice in a session."
+        note += f" True reward: {TRUTH_USERS:,} users of the world of the log; no item is shown twice per session."
     return Table(
         id="ablation",
         title=f"Ablation on {context.title}",
@@ -118,4 +118,4 @@ def _table(context: Context, rows: Sequence[Row], earned: Mapping[tuple[str, str
     )
 
 
-ABLATION = Experiment("ablation", "Ablation", cells, section)
+ABLATION = Experiment("ablation", "Ablation", jobs, section)

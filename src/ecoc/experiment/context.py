@@ -1,4 +1,4 @@
-"""What every experiment has at hand: data, plan, runs that are trained once and shared, and how they are judged."""
+"""What every experiment uses: the data, the plan, runs that are trained once and shared, and their evaluation."""
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +16,9 @@ from ecoc.evaluation.evaluator import Options, RankingEvaluator, RankingResult
 from ecoc.evaluation.metrics import KS
 from ecoc.evaluation.ranks import is_seen
 from ecoc.experiment.cost import StepCost, measure
-from ecoc.experiment.jobs import Arrays, Cell, JobResult, Store
+from ecoc.experiment.jobs import Arrays, Job, JobStore, Results
 from ecoc.experiment.plan import Plan
+from ecoc.experiment.results import EarnedViews, RankedViews, RunOutcome, TrueReward, ViewQuality
 from ecoc.experiment.variants import VALIDATIONS, Variant, settings
 from ecoc.methods import METHODS
 from ecoc.model import Model, load
@@ -32,15 +33,21 @@ from ecoc.training.train import train
 from ecoc.world import Market
 
 RUNS = "runs"
-TRUTH_USERS = 2000  # of a built-in world, whom a policy meets
-_FIXED_SECONDS = 0.5  # of a cell, besides what is timed: opening, saving, loading
-_JUDGING = 3.0  # judging a case costs so many times the ranking of one: lists are looked at too, and caches are cold
+TRUTH_USERS = 2000  # users of a built-in world that a policy meets
+_FIXED_SECONDS = 0.5  # per job, for opening, saving and loading
+_EVALUATION = 3.0  # evaluating a case costs this many times ranking it: lists are analysed too, and caches are cold
 _TRUTH_DECISIONS = 20
+_FORMER_OPTIONS: dict[str, dict[str, Any]] = {
+    "ecoc": {"awr": 0.0, "critic_dropout": None, "kappa": 0.0, "reg_weights": "grad"},
+}
+"""Options that methods had in version 0.1, with the defaults that are now fixed: its jobs are found by them."""
+_LATER_OPTIONS: dict[str, Any] = {"monitor": "ndcg@20"}
+"""Training options that version 0.1 did not have, with the defaults that it had fixed."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a call asks for; a plan is kept for it."""
+    """The arguments of a call of `reproduce`; its plan is stored under them."""
 
     experiment: str
     methods: tuple[str, ...] | None
@@ -53,13 +60,13 @@ class Request:
     exclude_seen: bool = False
 
     def values(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """As JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run that experiments share: the same variant, encoder, seed and steps are trained once."""
+    """A run that experiments share: one variant, encoder, seed and number of steps is trained once."""
 
     variant: Variant
     encoder: str
@@ -69,7 +76,7 @@ class RunSpec:
 
     @property
     def name(self) -> str:
-        """Of its folder and its cells."""
+        """Name of its folder and its jobs."""
         return f"{self.encoder}/{self.variant.name}/{self.steps}-steps/seed-{self.seed}"
 
 
@@ -79,252 +86,275 @@ class Context:
 
     data: Dataset
     out: Path
-    store: Store
-    asked: Request
+    store: JobStore
+    request: Request
     plan: Plan
     threads: int = 1
-    title: str = ""  # what tables call the data
-    paces: dict[tuple[str, str], StepCost] = field(default_factory=dict)
+    title: str = ""  # name of the data in tables
+    step_costs: dict[tuple[str, str], StepCost] = field(default_factory=dict)
 
     @property
     def seeds(self) -> range:
         """The seeds of this plan."""
-        return range(self.asked.seed, self.asked.seed + self.plan.seeds)
+        return range(self.request.seed, self.request.seed + self.plan.seeds)
 
-    def encoders(self, usual: Sequence[str]) -> Sequence[str]:
-        """The encoders asked for, or an experiment's usual ones."""
-        return self.asked.encoders or usual
+    def encoders(self, default: Sequence[str]) -> Sequence[str]:
+        """The requested encoders, or the default ones of an experiment."""
+        return self.request.encoders or default
 
     @cached_property
-    def bench(self) -> RankingEvaluator:
-        """The test cases everyone is judged on."""
+    def evaluator(self) -> RankingEvaluator:
+        """Ranks the test cases, the same for all methods."""
         return RankingEvaluator(self.data, self.options)
 
     @property
     def options(self) -> Options:
-        """Which cases those are."""
-        probe = self.config(_PROBE, "sasrec", self.asked.seed)
+        """Which test cases are ranked, and how."""
+        probe = self.config(_PROBE, "sasrec", self.request.seed)
         return Options(
-            max_cases=self.asked.max_cases,
-            exclude_seen=self.asked.exclude_seen,
+            max_cases=self.request.max_cases,
+            exclude_seen=self.request.exclude_seen,
             min_history=probe.train.min_history,
-            seed=self.asked.seed,
+            seed=self.request.seed,
         )
 
-    def _judging(self, kind: str) -> str:
-        """Cells of both ways to rank live side by side, and share their runs."""
-        return f"{kind}-exclude-seen" if self.asked.exclude_seen else kind
+    def _named(self, kind: str) -> str:
+        """With `exclude_seen` jobs have other names, so that both kinds can be in one folder and share their runs."""
+        return f"{kind}-exclude-seen" if self.request.exclude_seen else kind
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
-        """Whether each case's item occurred before in its sequence."""
-        return is_seen(self.data, self.bench.cases)
+        """Whether the item of each case occurred before in its sequence."""
+        return is_seen(self.data, self.evaluator.cases)
 
     @cached_property
     def synthetic_negatives(self) -> int:
-        """How many refusals simulators of the data make up for each event."""
+        """Number of random items per event that stand for refusals when a simulator is fitted."""
         return synthetic_negatives(self.data)
 
     @cached_property
     def market(self) -> Market | None:
-        """The built-in world the data are from, if they are."""
+        """The built-in world that the data are from, or None."""
         return open_market(self.data) if "world" in self.data.manifest.settings else None
 
     @property
     def known_market(self) -> Market:
-        """The built-in world the data must be from."""
+        """The built-in world that the data are from; other data are refused."""
         if self.market is None:
-            raise InputError(f"{self.data.path}: no log of a built-in world, so its truth is not known")
+            raise InputError(f"{self.data.path}: not the log of a built-in world, so the true rewards are unknown")
         return self.market
 
     def config(self, variant: Variant, encoder: str, seed: int) -> RunConfig:
-        """What a run of this plan is trained with."""
+        """Settings of a run under this plan."""
         return settings(variant, encoder, self.data, steps=self.plan.steps, seed=seed, threads=self.threads)
 
     def run(self, variant: Variant, encoder: str, seed: int) -> RunSpec:
-        """A run of this plan."""
+        """A run under this plan."""
         return RunSpec(variant, encoder, seed, self.plan.steps, self.config(variant, encoder, seed))
 
     def folder(self, spec: RunSpec) -> Path:
-        """Where a run is."""
+        """Folder of a run."""
         return self.out / RUNS / spec.name
 
-    def model(self, spec: RunSpec, watch: ProgressCallback) -> Model:
-        """The model of a run, trained now if it is not yet; a damaged run is trained again."""
+    def model(self, spec: RunSpec, progress: ProgressCallback) -> Model:
+        """The model of a run, which is trained first if needed; a damaged run is trained again."""
         try:
-            return self._model(spec, watch)
+            return self._model(spec, progress)
         except ArtifactError:
             shutil.rmtree(self.folder(spec))
-            return self._model(spec, watch)
+            return self._model(spec, progress)
 
-    def _model(self, spec: RunSpec, watch: ProgressCallback) -> Model:
+    def _model(self, spec: RunSpec, progress: ProgressCallback) -> Model:
         path = self.folder(spec)
-        probe = Cell(spec.name, _no_work, lambda: {"config": self.depends(spec)["config"]})
-        mark, wanted = path.with_name(f"{path.name}.json"), json_bytes({"fingerprint": self.store.fingerprint(probe)})
+        job = Job(spec.name, RunOutcome, _no_work, lambda: {"config": self.depends(spec)["config"]})
+        mark, expected = path.with_name(f"{path.name}.json"), json_bytes({"fingerprint": self.store.fingerprint(job)})
         if path.exists() and not mark.is_file():
-            raise InputError(f"{path}: a run that ecoc reproduce did not make is there; choose another folder with -o")
-        if not mark.is_file() or mark.read_bytes() != wanted:  # made by other settings, other data or another version
+            raise InputError(f"{path}: a run that ecoc reproduce did not make; choose another folder with -o")
+        if not mark.is_file() or mark.read_bytes() != expected:  # from other settings, other data or another version
             if path.exists():
                 shutil.rmtree(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(mark, [wanted])
-        train(self.data, path, config=spec.config.values(), resume=path.exists(), progress=watch)
+            write_whole(mark, [expected])
+        train(self.data, path, config=spec.config.values(), resume=path.exists(), progress=progress)
         return load(path)
 
-    def views(self, spec: RunSpec, watch: ProgressCallback) -> dict[str, Model]:
-        """The model of a run in each of the ways it is judged."""
-        model = self.model(spec, watch)
+    def views(self, spec: RunSpec, progress: ProgressCallback) -> dict[str, Model]:
+        """The model of a run in each of its ranking modes, by title."""
+        model = self.model(spec, progress)
         return {
-            title: model if how is None or not model.policy.has_critic else model.ranked_by(how)
-            for title, how in spec.variant.views.items()
+            title: model if mode is None or not model.policy.has_critic else model.ranked_by(mode)
+            for title, mode in spec.variant.views.items()
         }
 
-    # -- cells that several experiments have in common
+    # -- jobs that several experiments have in common
 
-    def run_cell(self, variant: Variant, encoder: str, seed: int, *, rank: int = 0) -> Cell:
-        """Train, and rank the test cases in every view."""
+    def run_job(self, variant: Variant, encoder: str, seed: int, *, priority: int = 0) -> Job[RunOutcome]:
+        """Train a run and rank the test cases in every view."""
         spec = self.run(variant, encoder, seed)
-        return Cell(
-            f"{self._judging('run')}/{spec.name}",
-            lambda watch: self._judged(spec, watch),
+        return Job(
+            f"{self._named('run')}/{spec.name}",
+            RunOutcome,
+            lambda progress: self._evaluate(spec, progress),
             lambda: self.depends(spec) | {"options": asdict(self.options)},
             seconds=self._seconds(spec),
-            rank=rank,
+            priority=priority,
             method=variant.name,
             encoder=encoder if variant.has_encoder else "",
             seed=seed,
-            paced=(variant.paced_as or variant.name, encoder),
+            timed_as=(variant.timed_as or variant.name, encoder),
         )
 
-    def run_cells(self, variants: Iterable[Variant], encoders: Sequence[str]) -> list[Cell]:
-        """Every variant with every encoder and seed; what uses no encoder once a seed."""
+    def run_jobs(self, variants: Iterable[Variant], encoders: Sequence[str]) -> list[Job[RunOutcome]]:
+        """Every variant with every encoder and seed; a variant without encoder once per seed."""
         return [
-            self.run_cell(variant, encoder, seed)
+            self.run_job(variant, encoder, seed)
             for variant in variants
             for encoder in (encoders if variant.has_encoder else encoders[:1])
             for seed in self.seeds
         ]
 
-    def truth_cell(self, variant: Variant, encoder: str, seed: int, *, rank: int = 0) -> Cell:
-        """What a run really earns in its world, in every view."""
+    def truth_job(self, variant: Variant, encoder: str, seed: int) -> Job[EarnedViews]:
+        """True reward of a run in its world, in every view."""
         spec = self.run(variant, encoder, seed)
-        pace = self._pace(variant, encoder)
+        cost = self._step_cost(variant, encoder)
         decisions = TRUTH_USERS * _TRUTH_DECISIONS * len(variant.views)
-        return Cell(
+        return Job(
             f"truth/{spec.name}",
-            lambda watch: self._earned(spec, watch),
+            EarnedViews,
+            lambda progress: self._earn(spec, progress),
             lambda: self.depends(spec) | {"users": TRUTH_USERS},
-            seconds=_FIXED_SECONDS + (decisions * pace.case if pace else 0.0),
-            stage=1,
-            rank=rank,
+            seconds=_FIXED_SECONDS + (decisions * cost.case if cost else 0.0),
+            wave=1,
             method=variant.name,
             encoder=encoder,
             seed=seed,
         )
 
-    def untrained_cell(self) -> Cell:
-        """The methods that need no training."""
-        length = self.config(_PROBE, "sasrec", self.asked.seed).encoder.length
+    def untrained_job(self) -> Job[RankedViews]:
+        """Rank the test cases with the methods that need no training."""
+        length = self.config(_PROBE, "sasrec", self.request.seed).encoder.length
 
-        def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-            found = self.bench.untrained(length, watch)
-            return {"views": {one.name: self._facts(one) for one in found}}, self._ranks(
-                {one.name: one for one in found}
-            )
+        def work(progress: ProgressCallback) -> tuple[RankedViews, Arrays]:
+            ranked = {policy.name: policy for policy in self.evaluator.untrained(length, progress)}
+            return RankedViews(views=self._views(ranked)), self._ranks(ranked)
 
-        return Cell(
-            f"{self._judging('untrained')}/length-{length}",
+        return Job(
+            f"{self._named('untrained')}/length-{length}",
+            RankedViews,
             work,
             lambda: {"options": asdict(self.options), "length": length},
             seconds=_FIXED_SECONDS,
             method="untrained",
         )
 
-    def pace_cell(self, variant: Variant, encoder: str) -> Cell:
-        """What a training step costs."""
-        config = self.config(variant, encoder, self.asked.seed)
-        values = config.values()
-        values["train"] = {
-            key: value for key, value in values["train"].items() if key not in ("max_steps", "validate_every")
-        }
+    def step_cost_job(self, variant: Variant, encoder: str) -> Job[StepCost]:
+        """Measure the cost of training steps."""
+        config = self.config(variant, encoder, self.request.seed)
 
-        def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-            return measure(self.data, config, watch).values(), {}
+        def work(progress: ProgressCallback) -> tuple[StepCost, Arrays]:
+            return measure(self.data, config, progress), {}
 
-        return Cell(f"pace/{encoder}/{variant.name}", work, lambda: values, method=variant.name, encoder=encoder)
+        return Job(
+            f"pace/{encoder}/{variant.name}",
+            StepCost,
+            work,
+            lambda: step_settings(config),
+            method=variant.name,
+            encoder=encoder,
+        )
 
     def depends(self, spec: RunSpec) -> dict[str, Any]:
-        """What the results of a run depend on, as JSON takes it."""
-        values = spec.config.values()
+        """What the results of a run depend on, as JSON."""
+        values = recorded(spec.config)
         values["train"].pop("threads")
         return {"config": values, "views": dict(spec.variant.views)}
 
-    def _pace(self, variant: Variant, encoder: str) -> StepCost | None:
-        """To estimate by: its own, or the slowest there is."""
-        slowest = max(self.paces.values(), key=lambda pace: pace.wall, default=None)
-        return self.paces.get((variant.paced_as or variant.name, encoder), slowest)
+    def _step_cost(self, variant: Variant, encoder: str) -> StepCost | None:
+        """The measured cost for an estimate, or the largest one if this variant was not measured."""
+        slowest = max(self.step_costs.values(), key=lambda cost: cost.wall, default=None)
+        return self.step_costs.get((variant.timed_as or variant.name, encoder), slowest)
 
     def _seconds(self, spec: RunSpec) -> float:
-        """Estimate of training, if that is still to do, and judging."""
-        pace = self._pace(spec.variant, spec.encoder)
-        if pace is None:
+        """Estimated seconds of training, if the run is not trained yet, and evaluation."""
+        cost = self._step_cost(spec.variant, spec.encoder)
+        if cost is None:
             return 0.0
         averages = 2 if spec.config.train.ema or spec.variant.method == "ecoc" else 1
         ranked = VALIDATIONS * averages * spec.config.train.validation_cases
-        cases = min(self.asked.max_cases or self.data.counts.test_targets, self.data.counts.test_targets)
-        judged = _JUDGING * cases * len(spec.variant.views)
-        trained = pace.start + spec.steps * pace.wall + ranked * pace.case
-        return _FIXED_SECONDS + judged * pace.case + (0.0 if (self.folder(spec) / RESULT).is_file() else trained)
+        cases = min(self.request.max_cases or self.data.counts.test_targets, self.data.counts.test_targets)
+        evaluated = _EVALUATION * cases * len(spec.variant.views)
+        training = cost.start + spec.steps * cost.wall + ranked * cost.case
+        return _FIXED_SECONDS + evaluated * cost.case + (0.0 if (self.folder(spec) / RESULT).is_file() else training)
 
-    def _judged(self, spec: RunSpec, watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-        models = self.views(spec, watch)
-        judged = {title: self.bench.evaluate(title, model.policy, watch) for title, model in models.items()}
-        result = next(iter(models.values())).run.result.values()
-        kept = ("epochs", "steps", "best_epoch", "best_weights", "validation", "parameters", "weights_sha256")
-        facts = {key: result.get(key) for key in kept}
-        return facts | {"views": {title: self._facts(one) for title, one in judged.items()}}, self._ranks(judged)
+    def _evaluate(self, spec: RunSpec, progress: ProgressCallback) -> tuple[RunOutcome, Arrays]:
+        models = self.views(spec, progress)
+        ranked = {title: self.evaluator.evaluate(title, model.policy, progress) for title, model in models.items()}
+        result = next(iter(models.values())).run.result
+        outcome = RunOutcome(
+            epochs=result.epochs,
+            steps=result.steps,
+            best_epoch=result.best_epoch,
+            best_weights=result.best_weights,
+            validation=result.validation,
+            parameters=result.parameters,
+            weights_sha256=result.weights_sha256,
+            views=self._views(ranked),
+        )
+        return outcome, self._ranks(ranked)
 
-    def _facts(self, judged: RankingResult) -> dict[str, Any]:
-        parts = {"seen": self.seen, "new": ~self.seen}
+    def _views(self, ranked: Mapping[str, RankingResult]) -> dict[str, ViewQuality]:
         return {
-            "metrics": judged.means(),
-            **{name: judged.means(chosen) if chosen.any() else None for name, chosen in parts.items()},
-            **judged.lists.model_dump(),
+            title: ViewQuality(
+                metrics=result.means(),
+                seen=result.means(self.seen) if self.seen.any() else None,
+                new=result.means(~self.seen) if not self.seen.all() else None,
+                **result.lists.model_dump(),
+            )
+            for title, result in ranked.items()
         }
 
-    def _ranks(self, judged: Mapping[str, RankingResult]) -> Arrays:
-        beyond = max(self.data.counts.items, *KS) + 1.0  # infinite: a miss too
-        return {title: np.minimum(one.ranks, beyond) for title, one in judged.items()}
+    def _ranks(self, ranked: Mapping[str, RankingResult]) -> Arrays:
+        beyond = max(self.data.counts.items, *KS) + 1.0  # stands for an infinite rank, which is a miss too
+        return {title: np.minimum(result.ranks, beyond) for title, result in ranked.items()}
 
-    def _earned(self, spec: RunSpec, watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-        facts: dict[str, Any] = {}
-        arrays: dict[str, NDArray[Any]] = {}
-        for title, model in self.views(spec, watch).items():
-            found = true_reward(model, self.known_market, TRUTH_USERS, seed=self.asked.seed)
-            facts[title] = {
-                "reward": found.reward,
-                "low": found.low,
-                "high": found.high,
-                "coverage": found.coverage,
-                "tempting": found.tempting,
-            }
-            arrays[title] = found.per_user
-        return {"views": facts}, arrays
+    def _earn(self, spec: RunSpec, progress: ProgressCallback) -> tuple[EarnedViews, Arrays]:
+        evaluations = {
+            title: true_reward(model, self.known_market, TRUTH_USERS, seed=self.request.seed)
+            for title, model in self.views(spec, progress).items()
+        }
+        rewards = EarnedViews(views={title: TrueReward.of(each) for title, each in evaluations.items()})
+        return rewards, {title: each.per_user for title, each in evaluations.items()}
 
 
+def recorded(config: RunConfig) -> dict[str, Any]:
+    """Settings of a run as JSON, as version 0.1 wrote them wherever they mean the same."""
+    values = config.values()
+    values["train"] = {k: v for k, v in values["train"].items() if k not in _LATER_OPTIONS or v != _LATER_OPTIONS[k]}
+    values["method"] = {**_FORMER_OPTIONS.get(values["method"]["name"], {}), **values["method"]}
+    return values
+
+
+def step_settings(config: RunConfig) -> dict[str, Any]:
+    """Settings that the cost of a training step depends on, as JSON."""
+    values = recorded(config)
+    values["train"] = {key: value for key, value in values["train"].items() if key not in _NOT_OF_STEPS}
+    return values
+
+
+_NOT_OF_STEPS = ("max_steps", "validate_every")
 _PROBE = Variant("probe", next(name for name in METHODS if METHODS[name].is_trained))
 
 
-def _no_work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-    return {}, {}
+def _no_work(progress: ProgressCallback) -> tuple[RunOutcome, Arrays]:
+    raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of the paper's: which cells it needs under a plan, and what it tells of their results."""
+    """One experiment of the paper: the jobs it needs under a plan, and the section made from their results."""
 
     name: str
     title: str
-    cells: Callable[[Context], list[Cell]]
-    section: Callable[[Context, Mapping[str, JobResult]], Section]
+    jobs: Callable[[Context], list[Job[Any]]]
+    section: Callable[[Context, Results], Section]
     needs_world: bool = False

@@ -1,13 +1,13 @@
-"""What training steps cost: processor seconds, memory and parameters of a method, without the loop around it."""
+"""Cost of training steps of a method: processor time and parameters, without the training loop."""
 
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from ecoc.batch import Batch, Dims, History, TrainSequences
 from ecoc.data.loader import dims_of, open_cases, open_train_sequences
@@ -17,41 +17,32 @@ from ecoc.evaluation.ranks import rank_cases
 from ecoc.methods import Method, Phase
 from ecoc.methods.build import build_method
 from ecoc.progress import ProgressCallback, no_progress
+from ecoc.result import Result
 from ecoc.runs.config import RunConfig
 from ecoc.training.step import TrainStep
 from ecoc.training.train import is_sparse, open_windows
 
-_CASES = 256  # ranked to know what judging costs
-_STRETCHES = 3
+_CASES = 256  # ranked to measure the time per case
+_REPEATS = 3
 _PLANNED = 1_000_000  # steps, so that the steps timed in a phase do not reach the next one
-_FEEDBACK, _LOGGED, _SESSION = 4, 200_000, 50  # of a made-up log
+_FEEDBACK, _LOGGED, _SESSION = 4, 200_000, 50  # of a generated log
 
 
-@dataclass(frozen=True)
-class StepCost:
-    """What a method costs on a dataset, one thread."""
+class StepCost(Result):
+    """Cost of training a method on a dataset with one thread. Times are in seconds."""
 
-    cpu: float  # processor seconds a training step
-    wall: float  # the same by the clock, on this machine as busy as it was
-    targets: float  # transitions a step
+    cpu: float = Field(description="processor time per training step")
+    wall: float = Field(description="time per training step by the clock, which depends on the load of the machine")
+    targets: float = Field(description="transitions per step")
     epoch_steps: int
     epoch_targets: int
-    parameters: int  # that are trained
-    start: float  # seconds until the first step
-    case: float  # seconds to rank one case
-
-    @classmethod
-    def of(cls, facts: dict[str, Any]) -> "StepCost":
-        """From what `values` gave."""
-        return cls(**{part.name: facts[part.name] for part in fields(cls)})
-
-    def values(self) -> dict[str, Any]:
-        """As JSON takes it."""
-        return asdict(self)
+    parameters: int = Field(description="number of trained parameters")
+    start: float = Field(description="time until the first step")
+    case: float = Field(description="time to rank one case")
 
     @property
     def epoch_seconds(self) -> float:
-        """Processor seconds of the training steps of an epoch."""
+        """Processor time of the training steps of an epoch."""
         return self.cpu * self.epoch_steps
 
 
@@ -76,53 +67,51 @@ class Steps:
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds and transitions a step."""
+    """Seconds and transitions per step."""
 
     cpu: float
     wall: float
     targets: float
 
 
-def timed(steps: Steps, *, stretch_seconds: float = 0.2, watch: ProgressCallback = no_progress) -> Timed:
-    """Median of a few stretches after a warm-up; a method with phases is timed in each, weighed by their shares."""
+def timed(steps: Steps, *, repeat_seconds: float = 0.2, progress: ProgressCallback = no_progress) -> Timed:
+    """Median of a few repeats after a warm-up; the phases of a method are timed separately and weighted by share."""
     phases = steps.method.phases
     ends = [*(phase.start for phase in phases[1:]), 1.0]
-    found = Timed(0.0, 0.0, 0.0)
+    total = Timed(0.0, 0.0, 0.0)
     for phase, end in zip(phases, ends, strict=True):
         share = end - phase.start
         if share <= 0:
             continue
         steps.enter(phase)
-        one = _stretches(steps, stretch_seconds, watch)
-        found = Timed(*(old + share * new for old, new in zip(_row(found), _row(one), strict=True)))
-    return found
+        part = _repeats(steps, repeat_seconds, progress)
+        total = Timed(
+            total.cpu + share * part.cpu, total.wall + share * part.wall, total.targets + share * part.targets
+        )
+    return total
 
 
-def _row(timed: Timed) -> tuple[float, float, float]:
-    return timed.cpu, timed.wall, timed.targets
-
-
-def _stretches(steps: Steps, seconds: float, watch: ProgressCallback) -> Timed:
-    steps()  # the first step allocates
-    watch("time steps", 0, _STRETCHES)
+def _repeats(steps: Steps, seconds: float, progress: ProgressCallback) -> Timed:
+    steps()  # the first step allocates memory
+    progress("time steps", 0, _REPEATS)
     began = time.perf_counter()
     steps()
     count = max(1, min(200, round(seconds / max(time.perf_counter() - began, 1e-6))))
     rows = []
-    for number in range(_STRETCHES):
+    for number in range(_REPEATS):
         clocks, transitions = (time.process_time(), time.perf_counter()), 0
         for _ in range(count):
             transitions += steps()
         rows.append((time.process_time() - clocks[0], time.perf_counter() - clocks[1], transitions))
-        watch("time steps", number + 1, _STRETCHES)
+        progress("time steps", number + 1, _REPEATS)
     cpu, wall, targets = (statistics.median(row[column] for row in rows) / count for column in range(3))
     return Timed(cpu, wall, targets)
 
 
 def measure(
-    data: Dataset, config: RunConfig, watch: ProgressCallback = no_progress, *, stretch_seconds: float = 0.2
+    data: Dataset, config: RunConfig, progress: ProgressCallback = no_progress, *, repeat_seconds: float = 0.2
 ) -> StepCost:
-    """Time a method on a dataset; nothing of it is kept."""
+    """Measure the cost of a method on a dataset."""
     began = time.perf_counter()
     train = config.train
     with torch.random.fork_rng(devices=[]):
@@ -133,9 +122,9 @@ def measure(
         windows = open_windows(data, config, reward_scaler, returns=method.needs_returns)
         steps = Steps(method, config, windows.__getitem__, sparse=is_sparse(config, method, data))
         start = time.perf_counter() - began
-        found = timed(steps, stretch_seconds=stretch_seconds, watch=watch)
+        steps_timed = timed(steps, repeat_seconds=repeat_seconds, progress=progress)
         return StepCost(
-            **asdict(found),
+            **asdict(steps_timed),
             epoch_steps=windows.steps,
             epoch_targets=windows.targets,
             parameters=sum(p.numel() for p in method.parameters() if p.requires_grad),
@@ -154,8 +143,8 @@ def _case_seconds(method: Method, data: Dataset, min_history: int) -> float:
     return 0.0
 
 
-def synthetic_negatives(config: RunConfig, items: int, windows: int, *, sparse: bool) -> Steps:
-    """Steps on random events with a catalogue of any size: what a step costs does not depend on what the items are."""
+def random_steps(config: RunConfig, items: int, windows: int, *, sparse: bool) -> Steps:
+    """Training steps on random events, for a catalogue of any size: the cost does not depend on which items occur."""
     method = build_method(config, Dims(items, windows, _FEEDBACK))
     random, length = np.random.default_rng(0), config.encoder.length
     logged = random.integers(1, items + 1, _LOGGED)

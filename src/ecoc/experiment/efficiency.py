@@ -1,14 +1,14 @@
-"""RQ3: what training costs. Every method on the dataset, and steps as the catalogue grows to a million items."""
+"""RQ3: the cost of training. Every method on the dataset, and steps with catalogues of up to a million items."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ecoc.experiment import paper
-from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.jobs import Arrays, JobResult
-from ecoc.experiment.jobs import Cell as Work
+from ecoc.experiment.context import Context, Experiment, step_settings
+from ecoc.experiment.jobs import Arrays, Job, JobResult, Results
 from ecoc.experiment.measure import MOST_BYTES, MOST_SECONDS, run_in_subprocess
-from ecoc.experiment.tables import NO_ENCODER, caveats, said
+from ecoc.experiment.results import Measurement
+from ecoc.experiment.tables import NO_ENCODER, caveats, no_numbers
 from ecoc.experiment.variants import VARIANTS, Variant, preset_of, variant_of
 from ecoc.progress import ProgressCallback
 from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
@@ -16,147 +16,156 @@ from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, S
 ENCODERS = ("nextitnet", "sasrec", "srgnn")
 GROWING = ("supervised", "ecoc", "sqn", "sa2c")
 CATALOGUES = (1_000, 10_000, 100_000, 1_000_000)
-_WINDOWS = 14  # a step, of 50 events
+_WINDOWS = 14  # per step, of 50 events each
 _START = 5.0  # seconds until a process is ready
-_STRETCHES = 3.0  # seconds of steps that are timed
-_DENSE = ("sqn", "sa2c")  # a head of their own for every item
-_DENSE_STEP, _SPARSE_STEP = 1.5e-5, 1e-6  # seconds an item and step, for the estimate alone
-_NEEDED_ITEMS = 100_000  # larger catalogues may be left out
+_MEASURED = 3.0  # seconds of measured steps
+_DENSE = ("sqn", "sa2c")  # methods with one output per item
+_DENSE_STEP, _SPARSE_STEP = 1.5e-5, 1e-6  # seconds per item and step, for the estimate alone
+_NEEDED_ITEMS = 100_000  # a plan may leave out larger catalogues
 
 
-def cells(context: Context) -> list[Work]:
-    """One measurement a method and encoder, one a method and catalogue."""
-    return [*(cell for _, cell in _measured(context)), *_growing(context)]
+def jobs(context: Context) -> list[Job[Any]]:
+    """One measurement per method and encoder, and one per method and catalogue size."""
+    return [*(job for _, job in _measured(context)), *_growing(context).values()]
 
 
-def _measured(context: Context) -> list[tuple[Variant, Work]]:
+def _measured(context: Context) -> list[tuple[Variant, Job[Measurement]]]:
     encoders = context.encoders(ENCODERS)
-    found = []
-    for variant in (variant_of(name) for name in context.asked.methods or VARIANTS):
-        for encoder in encoders if variant.has_encoder else encoders[:1]:
-            found.append((variant, _cell(context, variant, encoder)))
-    return found
+    variants = [variant_of(name) for name in context.request.methods or VARIANTS]
+    return [
+        (variant, _job(context, variant, encoder))
+        for variant in variants
+        for encoder in (encoders if variant.has_encoder else encoders[:1])
+    ]
 
 
-def _cell(context: Context, variant: Variant, encoder: str) -> Work:
-    values = context.config(variant, encoder, context.asked.seed).values()
-    train = values["train"]
-    values["train"] = {key: train[key] for key in train if key not in ("max_steps", "validate_every")}
+def _job(context: Context, variant: Variant, encoder: str) -> Job[Measurement]:
+    config = context.config(variant, encoder, context.request.seed)
 
-    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-        return run_in_subprocess({"data": str(context.data.path), "config": values}, watch), {}
+    def work(progress: ProgressCallback) -> tuple[Measurement, Arrays]:
+        return run_in_subprocess({"data": str(context.data.path), "config": config.values()}, progress), {}
 
-    pace = context.paces.get((variant.name, encoder))
-    return Work(
+    cost = context.step_costs.get((variant.name, encoder))
+    return Job(
         f"efficiency/{encoder}/{variant.name}",
+        Measurement,
         work,
-        lambda: values,
-        seconds=_START + _STRETCHES + (10 * pace.wall + 2 * pace.start if pace else 0.0),
+        lambda: step_settings(config),
+        seconds=_START + _MEASURED + (10 * cost.wall + 2 * cost.start if cost else 0.0),
         method=variant.name,
         encoder=encoder if variant.has_encoder else "",
-        paced=(variant.name, encoder),
+        timed_as=(variant.name, encoder),
     )
 
 
-def _growing(context: Context) -> list[Work]:
-    """By catalogue; each looks at the one before, so that none begins that cannot end."""
-    found: list[Work] = []
+def _growing(context: Context) -> dict[tuple[str, int], Job[Measurement]]:
+    """Jobs by method and catalogue size. Each reads the result of the next smaller size to see whether it can run."""
+    growing: dict[tuple[str, int], Job[Measurement]] = {}
     for name in GROWING:
         before = None
-        for stage, items in enumerate(CATALOGUES):
-            before = _grown(context, name, items, before, stage)
-            found.append(before)
-    return found
+        for wave, items in enumerate(CATALOGUES):
+            before = growing[name, items] = _grown(context, name, items, before, wave)
+    return growing
 
 
-def _grown(context: Context, name: str, items: int, before: Work | None, stage: int) -> Work:
+def _grown(context: Context, name: str, items: int, before: Job[Measurement] | None, wave: int) -> Job[Measurement]:
     config = {"encoder": {"name": "sasrec"}, "method": {"name": VARIANTS[name].method}}
     order = {"items": items, "windows": _WINDOWS, "config": config}
 
-    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-        smaller = context.store.load(before) if before is not None else None
-        why = _too_much(smaller.facts, CATALOGUES[stage] / CATALOGUES[stage - 1]) if smaller is not None else ""
-        return ({"stopped": why} if why else run_in_subprocess(order, watch)), {}
+    def work(progress: ProgressCallback) -> tuple[Measurement, Arrays]:
+        stored = context.store.load(before) if before is not None else None
+        smaller = None if stored is None else stored.value
+        reason = "" if smaller is None else _too_large(smaller, CATALOGUES[wave] / CATALOGUES[wave - 1])
+        return (Measurement(stopped=reason) if reason else run_in_subprocess(order, progress)), {}
 
-    growing = _DENSE_STEP if name in _DENSE else _SPARSE_STEP
-    return Work(
+    per_item = _DENSE_STEP if name in _DENSE else _SPARSE_STEP
+    return Job(
         f"growth/{name}/{items}-items",
+        Measurement,
         work,
         lambda: order,
-        seconds=_START + _STRETCHES + 10 * growing * items,
-        stage=stage,
-        rank=1 if items > _NEEDED_ITEMS else 0,
+        seconds=_START + _MEASURED + 10 * per_item * items,
+        wave=wave,
+        priority=1 if items > _NEEDED_ITEMS else 0,
         method=name,
         encoder="sasrec",
     )
 
 
-def _too_much(smaller: Mapping[str, Any], times: float) -> str:
-    """Why so many times the catalogue cannot be measured, by what the smaller one took; nothing if it can."""
-    if "stopped" in smaller:
-        return str(smaller["stopped"])
-    if "cpu" not in smaller:
+def _too_large(smaller: Measurement, times: float) -> str:
+    """Why a catalogue `times` as large cannot be measured, judging by the smaller one; empty if it can."""
+    if smaller.stopped is not None:
+        return smaller.stopped
+    if smaller.cpu is None:
         return ""
-    memory = smaller["before_rss_bytes"] + times * (smaller["peak_rss_bytes"] - smaller["before_rss_bytes"])
+    memory = smaller.before_rss_bytes + times * (smaller.peak_rss_bytes - smaller.before_rss_bytes)
     if memory > MOST_BYTES:
         return f"would need about {memory / 2**30:.0f} GB"
-    return f"a step would take about {times * smaller['cpu']:.0f} s" if times * smaller["cpu"] > MOST_SECONDS else ""
+    return f"a step would take about {times * smaller.cpu:.0f} s" if times * smaller.cpu > MOST_SECONDS else ""
 
 
-def section(context: Context, results: Mapping[str, JobResult]) -> Section:
-    """Costs on the dataset and by catalogue, with the paper's own beside."""
+def section(context: Context, results: Results) -> Section:
+    """Costs on the dataset and by catalogue size, beside those of the paper."""
     figures = [
-        _figure(results, context, "efficiency-growth", "Time of a training step", "ms a step", _milliseconds),
+        _figure(results, context, "efficiency-growth", "Time of a training step", "ms per step", _milliseconds),
         _figure(results, context, "efficiency-memory", "Memory of training", "peak memory, MB", _megabytes),
     ]
     return Section(
         id="efficiency",
-        title="Efficiency: what training costs",
-        findings=_findings(results),
+        title="Efficiency: the cost of training",
+        findings=_findings(context, results),
         text=[
-            "Processor seconds of training steps alone, one thread, the median of three stretches after a warm-up, each"
-            " measurement in a process of its own. All methods of an encoder learn from the same windows, all positions"
-            " at once; compare within an encoder. A method with phases is weighed by their shares of a run.",
+            "Processor seconds of training steps alone: one thread, median of three repeats after a warm-up, one"
+            " process per measurement. All methods of an encoder learn from the same windows, all positions at"
+            " once; compare within an encoder. The phases of a method are weighted by their shares of a run.",
             _published(context),
         ],
         tables=[_costs(context, results), _growth(context, results)],
         figures=[figure for figure in figures if figure is not None],
         caveats=caveats(
             context,
-            cells(context),
+            jobs(context),
             results,
-            "Seconds are of this machine; ratios within one table are what can be compared with the paper, which timed"
+            "Seconds depend on this machine. Only ratios within a table can be compared with the paper, which measured"
             " one sample per prefix on a GPU.",
         ),
     )
 
 
-def _findings(results: Mapping[str, JobResult]) -> list[str]:
-    """How a step grows with the catalogue."""
-    told = []
+def _findings(context: Context, results: Results) -> list[str]:
+    """How the cost of a step grows with the catalogue."""
+    ratios = []
     first = CATALOGUES[0]
     for name in GROWING:
-        found = {items: results.get(f"growth/{name}/{items}-items") for items in CATALOGUES}
-        taken = {items: one.facts["cpu"] for items, one in found.items() if one is not None and "cpu" in one.facts}
-        if first in taken and len(taken) > 1:
-            most = max(taken)
-            told.append(f"{name} {taken[most] / taken[first]:.1f} times at {most:,}")
-    return [f"Efficiency: a training step against one with {first:,} items: {', '.join(told)}."] if told else []
+        seconds = {items: measured.cpu or 0.0 for items, measured in _by_size(context, results, name).items()}
+        if first in seconds and len(seconds) > 1:
+            most = max(seconds)
+            ratios.append(f"{name} {seconds[most] / seconds[first]:.1f} times at {most:,} items")
+    return [f"Efficiency: time of a training step relative to {first:,} items: {', '.join(ratios)}."] if ratios else []
+
+
+def _by_size(context: Context, results: Results, name: str) -> dict[int, Measurement]:
+    """Measurements of a method by catalogue size, without those that were stopped."""
+    jobs_of_method = {items: job for (method, items), job in _growing(context).items() if method == name}
+    values = {items: results.value(job) for items, job in jobs_of_method.items()}
+    return {items: value for items, value in values.items() if value is not None and value.cpu is not None}
 
 
 def _published(context: Context) -> str:
     preset = preset_of(context.data)
     if preset is None:
         savings = ", ".join(f"{value:g} % on {name}" for name, value in paper.SAVINGS.items())
-        return f"The paper reports that ECoC saves {savings} of the time of SQN, its fastest rival, on average."
+        return (
+            f"The paper reports that ECoC saves on average {savings} of the training time of SQN, the fastest baseline."
+        )
     least, most = paper.COSTS[preset]
     return (
-        f"The paper reports that ECoC saves {paper.SAVINGS[preset]:g} % of SQN's time on these data and costs {least:g}"
-        f" to {most:g} times the supervised encoder."
+        f"The paper reports that ECoC saves {paper.SAVINGS[preset]:g} % of the training time of SQN on this dataset and"
+        f" takes {least:g} to {most:g} times as long as the supervised method."
     )
 
 
-def _costs(context: Context, results: Mapping[str, JobResult]) -> Table:
+def _costs(context: Context, results: Results) -> Table:
     columns = [
         Column(name="method"),
         Column(name="s/epoch", better="low", digits=2),
@@ -167,97 +176,97 @@ def _costs(context: Context, results: Mapping[str, JobResult]) -> Table:
         Column(name="parameters", digits=0),
         Column(name="peak memory", digits=0, unit="MB"),
     ]
-    published = {(one.encoder, one.method): one for one in paper.RESULTS.get(preset_of(context.data) or "", [])}
+    published = {(entry.encoder, entry.method): entry for entry in paper.RESULTS.get(preset_of(context.data) or "", [])}
     if published:
         columns.append(Column(name="s/epoch, paper (GPU)", digits=1))
     measured = _measured(context)
-    seconds = {cell.name: _epoch(results[cell.name]) for _, cell in measured}
-    base = {(cell.encoder, variant.name): seconds[cell.name] for variant, cell in measured}
+    base = {(job.encoder, variant.name): _epoch_seconds(results, job) for variant, job in measured}
     body: list[list[Cell]] = []
     groups = []
     order = [*context.encoders(ENCODERS), ""]
-    for variant, cell in sorted(measured, key=lambda pair: order.index(pair[1].encoder)):
-        one = published.get((cell.encoder or NO_ENCODER, "ECoC" if variant.name == "ecoc-paper" else variant.name))
-        row = _cost_row(results[cell.name], [base.get((cell.encoder, name)) for name in ("supervised", "sqn")])
-        body.append([variant.name, *row, *([Number(value=one.seconds) if one else None] if published else [])])
-        groups.append(cell.encoder or NO_ENCODER)
+    for variant, job in sorted(measured, key=lambda pair: order.index(pair[1].encoder)):
+        entry = published.get((job.encoder or NO_ENCODER, "ECoC" if variant.name == "ecoc-paper" else variant.name))
+        row = _cost_row(results.of(job), [base.get((job.encoder, name)) for name in ("supervised", "sqn")])
+        body.append([variant.name, *row, *([Number(value=entry.seconds) if entry else None] if published else [])])
+        groups.append(job.encoder or NO_ENCODER)
     return Table(
         id="efficiency",
         title=f"Cost of training on {context.title}",
         columns=columns,
         rows=body,
         groups=groups,
-        note="Peak memory is of the whole process, of which an idle interpreter with torch is about"
+        note="Peak memory is that of the whole process; the interpreter with torch alone takes about"
         f" {_idle(results, measured):,.0f} MB.",
     )
 
 
-def _epoch(found: JobResult) -> float | None:
-    return found.facts["cpu"] * found.facts["epoch_steps"] if "cpu" in found.facts else None
+def _epoch_seconds(results: Results, job: Job[Measurement]) -> float | None:
+    measured = results.value(job)
+    return None if measured is None else measured.epoch_seconds
 
 
-def _cost_row(found: JobResult, bases: Sequence[float | None]) -> list[Cell]:
-    facts, epoch = found.facts, _epoch(found)
-    if epoch is None:
-        return said(str(facts.get("stopped", "")) or found.message, 7)
-    ratios: list[Cell] = [Number(value=epoch / base) if base else None for base in bases]
+def _cost_row(result: JobResult[Measurement], bases: Sequence[float | None]) -> list[Cell]:
+    measured = result.value
+    if measured is None or measured.cpu is None or measured.targets is None or measured.epoch_seconds is None:
+        return no_numbers((measured.stopped if measured is not None else "") or result.message, 7)
+    ratios: list[Cell] = [Number(value=measured.epoch_seconds / base) if base else None for base in bases]
     return [
-        Number(value=epoch),
+        Number(value=measured.epoch_seconds),
         *ratios,
-        Number(value=1e6 * facts["cpu"] / facts["targets"]),
-        Number(value=facts["targets"] / facts["cpu"]),
-        Number(value=facts["parameters"]),
-        Number(value=facts["peak_rss_bytes"] / 2**20),
+        Number(value=1e6 * measured.cpu / measured.targets),
+        Number(value=measured.targets / measured.cpu),
+        Number(value=measured.parameters or 0),
+        Number(value=_megabytes(measured)),
     ]
 
 
-def _idle(results: Mapping[str, JobResult], measured: Sequence[tuple[Variant, Work]]) -> float:
-    found = [results[cell.name].facts.get("before_rss_bytes", 0) for _, cell in measured]
-    return max(found, default=0) / 2**20
+def _idle(results: Results, measured: Sequence[tuple[Variant, Job[Measurement]]]) -> float:
+    values = [results.value(job) for _, job in measured]
+    return max((value.before_rss_bytes for value in values if value is not None), default=0) / 2**20
 
 
-def _growth(context: Context, results: Mapping[str, JobResult]) -> Table:
-    shown = [items for items in CATALOGUES if context.plan.rank > 0 or items <= _NEEDED_ITEMS]
+def _growth(context: Context, results: Results) -> Table:
+    shown = [items for items in CATALOGUES if context.plan.priority > 0 or items <= _NEEDED_ITEMS]
     columns = [Column(name="method")]
     columns += [Column(name=f"{items:,} items", digits=1, unit="ms") for items in shown]
     columns += [Column(name=f"memory, {items:,} items", digits=0, unit="MB") for items in shown]
     body: list[list[Cell]] = []
+    growing = _growing(context)
     for name in GROWING:
-        found = [results[f"growth/{name}/{items}-items"] for items in shown]
-        body.append(
-            [name, *(_or_why(one, _milliseconds) for one in found), *(_or_why(one, _megabytes) for one in found)]
-        )
+        of_method = [results.of(growing[name, items]) for items in shown]
+        times, memory = ([_or_reason(result, value) for result in of_method] for value in (_milliseconds, _megabytes))
+        body.append([name, *times, *memory])
     return Table(
         id="efficiency-growth",
         title="A training step as the catalogue grows",
         columns=columns,
         rows=body,
-        note=f"sasrec, {_WINDOWS} windows of 50 random events a step, default settings. Stopped where it would take"
-        f" more than {MOST_BYTES >> 30} GB or {MOST_SECONDS:.0f} s a step.",
+        note=f"sasrec, {_WINDOWS} windows of 50 random events per step, default settings. A measurement stops if it"
+        f" would take more than {MOST_BYTES >> 30} GB or {MOST_SECONDS:.0f} s per step.",
     )
 
 
-def _or_why(found: JobResult, value: Callable[[Mapping[str, Any]], float]) -> Cell:
-    if "cpu" in found.facts:
-        return Number(value=value(found.facts))
-    return str(found.facts.get("stopped", "") or found.message)[:200]
+def _or_reason(result: JobResult[Measurement], value: Callable[[Measurement], float]) -> Cell:
+    measured = result.value
+    if measured is not None and measured.cpu is not None:
+        return Number(value=value(measured))
+    return ((measured.stopped if measured is not None else "") or result.message)[:200]
 
 
-def _milliseconds(facts: Mapping[str, Any]) -> float:
-    return float(1000 * facts["cpu"])
+def _milliseconds(measured: Measurement) -> float:
+    return 1000 * (measured.cpu or 0.0)
 
 
-def _megabytes(facts: Mapping[str, Any]) -> float:
-    return float(facts["peak_rss_bytes"] / 2**20)
+def _megabytes(measured: Measurement) -> float:
+    return measured.peak_rss_bytes / 2**20
 
 
 def _figure(
-    results: Mapping[str, JobResult], context: Context, name: str, title: str, label: str, value: Callable[..., float]
+    results: Results, context: Context, name: str, title: str, label: str, value: Callable[[Measurement], float]
 ) -> Figure | None:
     series = []
     for method in GROWING:
-        found = {items: results.get(f"growth/{method}/{items}-items") for items in CATALOGUES}
-        points = [Point(x=items, y=value(one.facts)) for items, one in found.items() if one and "cpu" in one.facts]
+        points = [Point(x=items, y=value(each)) for items, each in _by_size(context, results, method).items()]
         if points:
             series.append(Series(name=method, points=points))
     if not series:
@@ -266,4 +275,4 @@ def _figure(
     return Figure(id=name, title=title, kind="lines", x=x, y=Axis(label=label, log=True), series=series)
 
 
-EFFICIENCY = Experiment("efficiency", "Efficiency", cells, section)
+EFFICIENCY = Experiment("efficiency", "Efficiency", jobs, section)

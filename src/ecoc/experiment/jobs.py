@@ -1,7 +1,7 @@
-"""Cells: the units of an experiment. Each is computed once and kept whole, with what its result depends on.
+"""Jobs: the units of an experiment. Each is computed once and stored with a fingerprint of everything it depends on.
 
-A cell lies in `cells/NAME.json`, numbers of single test cases beside it in `NAME.safetensors`. One that is done is
-never done again; one that failed, is damaged, or depends on something that has changed since, is.
+The result of a job is in `cells/NAME.json`, its arrays in `cells/NAME.safetensors`. A finished job is never computed
+again. A job that failed, whose files are damaged, or whose fingerprint has changed, is.
 """
 
 import json
@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 
 from ecoc.errors import ArtifactError, EcocError
 from ecoc.progress import ProgressCallback
@@ -23,95 +24,126 @@ from ecoc.storage.checkpoint import load_checkpoint, remove_partial, save_checkp
 
 CELLS = "cells"
 Arrays = Mapping[str, NDArray[Any]]
+R = TypeVar("R", bound=BaseModel)
+R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
 _LONGEST_MESSAGE = 500
 
 
 class OutOfTimeError(Exception):
-    """The budget is spent."""
+    """The time budget is used up."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One unit of work. `work` is told whom to tell how far it is; it returns facts and arrays."""
+class Job(Generic[R]):
+    """One unit of work. `work` reports its progress and returns the value, of type `kind`, and arrays.
+
+    Jobs run wave by wave, so a job that reads the results of others is in a later wave. Jobs of priority 0 always run;
+    a plan may leave out the others, those with the highest number first.
+    """
 
     name: str
-    work: Callable[[ProgressCallback], tuple[dict[str, Any], Arrays]]
-    depends: Callable[[], Mapping[str, Any]]  # asked when the cell comes up: it may look at what others found
+    kind: type[R]
+    work: Callable[[ProgressCallback], tuple[R, Arrays]]
+    depends: Callable[[], Mapping[str, Any]]  # JSON; called when the job is due: it may read the results of others
     seconds: float = 0.0  # estimate
-    stage: int = 0  # a cell that looks at what others found has a later one
-    rank: int = 0  # 0: needed; others may be left out, the highest first
+    wave: int = 0
+    priority: int = 0
     method: str = ""
     encoder: str = ""
     seed: int | None = None
-    paced: tuple[str, str] | None = None  # the variant and encoder whose pace the estimate is made from
+    timed_as: tuple[str, str] | None = None  # variant and encoder whose step cost the estimate uses
 
 
 @dataclass(frozen=True)
-class JobResult:
-    """What came of a cell."""
+class JobResult(Generic[R_co]):
+    """Result of a job; `value` is None unless it is done."""
 
     status: Literal["done", "failed", "not run"]
-    facts: dict[str, Any] = field(default_factory=dict)
+    value: R_co | None = None
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     seconds: float = 0.0
     message: str = ""
 
     @property
     def is_done(self) -> bool:
-        """Whether there is a result."""
+        """Whether there is a value."""
         return self.status == "done"
 
 
-class Store:
-    """Where cells are kept. `common` is what every cell depends on."""
+NOT_RUN: JobResult[Any] = JobResult("not run", message="not run: out of time")
+LEFT_OUT: JobResult[Any] = JobResult("not run", message="not run: left out of the plan")
+
+
+class Results:
+    """Results of jobs by name. Asked with a job, they have the type of its value."""
+
+    def __init__(self, by_name: Mapping[str, JobResult[Any]]) -> None:
+        self._by_name = dict(by_name)
+
+    def __contains__(self, job: Job[Any]) -> bool:
+        return job.name in self._by_name
+
+    def __or__(self, other: "Results") -> "Results":
+        return Results({**self._by_name, **other._by_name})
+
+    def of(self, job: Job[R]) -> JobResult[R]:
+        """The result of a job, or `LEFT_OUT`."""
+        return self._by_name.get(job.name, LEFT_OUT)
+
+    def value(self, job: Job[R]) -> R | None:
+        """The value of a finished job, or None."""
+        return self.of(job).value
+
+
+class JobStore:
+    """Stores results in a folder. `common` is JSON that every job depends on."""
 
     def __init__(self, folder: Path, common: Mapping[str, Any]) -> None:
         self.folder, self._common = folder, dict(common)
 
-    def load(self, cell: Cell) -> JobResult | None:
-        """What an earlier call found, if it still holds."""
-        folder, name = self._place(cell)
+    def load(self, job: Job[R]) -> JobResult[R] | None:
+        """The stored result, if it is intact and its fingerprint has not changed."""
+        folder, name = self._place(job)
         if not (folder / f"{name}.json").is_file():
             return None
         try:
-            kept = load_checkpoint(folder, name)
-            state = dict(kept.state)
-            if state.pop("checksum") != _digest(state) or state["fingerprint"] != self.fingerprint(cell):
+            stored = load_checkpoint(folder, name)
+            state = dict(stored.state)
+            if state.pop("checksum") != _digest(state) or state["fingerprint"] != self.fingerprint(job):
                 return None
-            arrays = {key: tensor.numpy() for key, tensor in kept.tensors.items()}
-            return JobResult(
-                state["status"], dict(state["facts"]), arrays, float(state["seconds"]), str(state["message"])
-            )
-        except (ArtifactError, KeyError, TypeError, ValueError):
+            value = job.kind.model_validate(state["facts"]) if state["status"] == "done" else None
+            arrays = {key: tensor.numpy() for key, tensor in stored.tensors.items()}
+            return JobResult(state["status"], value, arrays, float(state["seconds"]), str(state["message"]))
+        except (ArtifactError, ValidationError, KeyError, TypeError, ValueError):
             return None
 
-    def save(self, cell: Cell, found: JobResult) -> JobResult:
-        """Keep what a cell found; returned as a later call will read it."""
-        folder, name = self._place(cell)
+    def save(self, job: Job[R], result: JobResult[R]) -> JobResult[R]:
+        """Store a result and return it as a later call will read it."""
+        folder, name = self._place(job)
         folder.mkdir(parents=True, exist_ok=True)
         remove_partial(folder)
         state = {
-            "cell": cell.name,
-            "fingerprint": self.fingerprint(cell),
-            "status": found.status,
-            "facts": found.facts,
-            "seconds": found.seconds,
-            "message": found.message,
+            "cell": job.name,
+            "fingerprint": self.fingerprint(job),
+            "status": result.status,
+            "facts": {} if result.value is None else result.value.model_dump(),
+            "seconds": result.seconds,
+            "message": result.message,
         }
         state = json.loads(json_bytes(state))
-        tensors = {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in found.arrays.items()}
+        tensors = {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in result.arrays.items()}
         save_checkpoint(folder, name, tensors, {**state, "checksum": _digest(state)})
-        again = self.load(cell)
-        if again is None:
-            raise ArtifactError(f"{folder / name}: not what was just written there; check the disk")
-        return again
+        stored = self.load(job)
+        if stored is None:
+            raise ArtifactError(f"{folder / name}: the file differs from what was just written; check the disk")
+        return stored
 
-    def fingerprint(self, cell: Cell) -> str:
-        """Of everything the result depends on."""
-        return _digest({"name": cell.name, "common": self._common, "depends": dict(cell.depends())})
+    def fingerprint(self, job: Job[Any]) -> str:
+        """Hash of everything the result depends on."""
+        return _digest({"name": job.name, "common": self._common, "depends": dict(job.depends())})
 
-    def _place(self, cell: Cell) -> tuple[Path, str]:
-        path = self.folder / CELLS / cell.name
+    def _place(self, job: Job[Any]) -> tuple[Path, str]:
+        path = self.folder / CELLS / job.name
         return path.parent, path.name
 
 
@@ -120,7 +152,7 @@ def _digest(value: Any) -> str:
 
 
 class Clock:
-    """How much time is left; without a budget there is no end to it."""
+    """Measures the time left of a budget in seconds; without a budget it is infinite."""
 
     def __init__(self, budget: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._started = now, now()
@@ -128,64 +160,67 @@ class Clock:
 
     @property
     def spent(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return self._now() - self._started
 
     @property
     def left(self) -> float:
-        """Seconds until the end."""
+        """Seconds until the budget is used up."""
         return self._budget - self.spent
 
     def part(self, share: float) -> "Clock":
-        """A clock of its own for a share of the budget."""
+        """A new clock for a share of the budget."""
         return Clock(min(share * self._budget, self.left), self._now)
 
-    def watched(self, watch: ProgressCallback) -> ProgressCallback:
-        """The same watcher; work that tells it something after the end is stopped."""
+    def limited(self, progress: ProgressCallback) -> ProgressCallback:
+        """The same callback; once the budget is used up, a call of it raises OutOfTimeError."""
 
-        def look(stage: str, done: float, total: float, /, note: str = "") -> None:
+        def report(stage: str, done: float, total: float, /, note: str = "") -> None:
             if self.left <= 0:
                 raise OutOfTimeError
-            watch(stage, done, total, note=note)
+            progress(stage, done, total, note=note)
 
-        return look
-
-
-def in_order(cells: Iterable[Cell]) -> list[Cell]:
-    """Each once, by stage, the cheapest first."""
-    return sorted({cell.name: cell for cell in cells}.values(), key=lambda cell: (cell.stage, cell.seconds, cell.name))
+        return report
 
 
-def run_cells(
-    cells: Iterable[Cell],
-    store: Store,
+def in_order(jobs: Iterable[Job[Any]]) -> list[Job[Any]]:
+    """Each job once: by wave, within a wave the cheapest first."""
+    return sorted({job.name: job for job in jobs}.values(), key=lambda job: (job.wave, job.seconds, job.name))
+
+
+def run_jobs(
+    jobs: Iterable[Job[Any]],
+    store: JobStore,
     clock: Clock,
-    watch: ProgressCallback,
-    tell: Callable[[Cell, JobResult, bool], None],
-) -> dict[str, JobResult]:
-    """Compute what is not there yet. A cell that fails is recorded and does not stop the others."""
-    results: dict[str, JobResult] = {}
-    for cell in in_order(cells):
-        found = store.load(cell)
-        is_new = found is None or not found.is_done
-        if is_new:
-            found = _attempt(cell, store, clock, watch)
-        assert found is not None  # noqa: S101 - for the type checker
-        results[cell.name] = found
-        tell(cell, found, is_new)
-    return results
+    progress: ProgressCallback,
+    on_result: Callable[[Job[Any], JobResult[Any], bool], None] | None = None,
+) -> Results:
+    """Compute the jobs that are not stored yet. A job that fails is recorded and does not stop the others.
+
+    `on_result` is called after each job with its result, and whether it was computed now.
+    """
+    results: dict[str, JobResult[Any]] = {}
+    for job in in_order(jobs):
+        stored = store.load(job)
+        is_new = stored is None or not stored.is_done
+        result = _attempt(job, store, clock, progress) if stored is None or is_new else stored
+        results[job.name] = result
+        if on_result is not None:
+            on_result(job, result, is_new)
+    return Results(results)
 
 
-def _attempt(cell: Cell, store: Store, clock: Clock, watch: ProgressCallback) -> JobResult:
-    if cell.seconds > clock.left or clock.left <= 0:
-        return JobResult("not run", message="not run: out of time")
+def _attempt(job: Job[R], store: JobStore, clock: Clock, progress: ProgressCallback) -> JobResult[R]:
+    if job.seconds > clock.left or clock.left <= 0:
+        return NOT_RUN
     started = clock.spent
     try:
-        facts, arrays = cell.work(clock.watched(watch))
-        found = JobResult("done", facts, dict(arrays), clock.spent - started)
+        value, arrays = job.work(clock.limited(progress))
+        result = JobResult("done", value, dict(arrays), clock.spent - started)
     except OutOfTimeError:
-        return JobResult("not run", message="not run: out of time")
+        return NOT_RUN
     except Exception as error:
         text = str(error) if isinstance(error, EcocError) else f"{type(error).__name__}: {error}"
-        found = JobResult("failed", seconds=clock.spent - started, message=" ".join(text.split())[:_LONGEST_MESSAGE])
-    return store.save(cell, found)
+        message = " ".join(text.split())[:_LONGEST_MESSAGE]
+        result = JobResult("failed", seconds=clock.spent - started, message=message)
+    return store.save(job, result)

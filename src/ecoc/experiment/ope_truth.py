@@ -1,8 +1,8 @@
-"""Off-policy evaluation against the truth: in a built-in world every policy's value is known, so estimators are judged.
+"""Off-policy evaluation against the truth: a built-in world gives the true value of every policy, to test estimators.
 
-Policies of many kinds are ranked by what they really earn and by each estimator, for logs of several sizes; the doubly
-robust interval of policies near the log's is checked over fresh logs; the weight that roll-outs choose is compared
-with the one that really is best.
+Policies of many kinds are ranked by their true reward and by each estimator, for logs of several sizes. The doubly
+robust interval of policies close to the logging policy is tested over new logs. The weight w that roll-outs choose is
+compared with the best one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.coverage import REPEATS, coverage_cell, coverage_table, encoder_of, mixed_truth_cell
-from ecoc.experiment.jobs import Arrays, JobResult
-from ecoc.experiment.jobs import Cell as Work
+from ecoc.experiment.coverage import REPEATS, coverage_job, coverage_table, encoder_of, mixed_truth_job
+from ecoc.experiment.jobs import Arrays, Job, Results
+from ecoc.experiment.results import KnownRewards
 from ecoc.experiment.reward import simulate_seconds
 from ecoc.experiment.tables import caveats
 from ecoc.experiment.variants import BASE, ECOC, VARIANTS, Variant
 from ecoc.model import Model
 from ecoc.ope.candidates import controls
 from ecoc.ope.choose_weight import WEIGHTS, choose_weight
-from ecoc.ope.results import LOGGED, RolloutConfig
+from ecoc.ope.results import LOGGED, RolloutConfig, SimulationResult, WeightChoice
 from ecoc.ope.simulate import simulate
 from ecoc.ope.truth import in_world, true_reward
 from ecoc.progress import ProgressCallback
@@ -37,40 +37,43 @@ _MYOPIC = ECOC.but("ecoc-gamma-0", changes={"gamma": 0.0})
 _SHUFFLED = ECOC.but("ecoc-shuffled", train={"shuffle_rewards": True})
 _VARIANTS: tuple[Variant, ...] = (VARIANTS["supervised"], VARIANTS[BASE], ECOC, _MYOPIC, _SHUFFLED, VARIANTS["prl"])
 _TRUTH_USERS = 2000
-_HEADLINE = "roll-out, charged (headline)"
-_PLAIN = "roll-out, uncharged"
-_ONE_STEP = "one-step ratio (the paper's)"
-_TEST_ONLY = "roll-out, one simulator of the test split"
+_HEADLINE = "roll-out with penalty (headline)"
+_PLAIN = "roll-out without penalty"
+_ONE_STEP = "one-step ratio (paper)"
+_TEST_ONLY = "roll-out, one simulator fitted on the test split"
 _NAMES = {"snips": "SNIPS, one decision", "dr": "DR, one decision", "switch": "switch, one decision"}
 
 
-def models_of(context: Context, watch: ProgressCallback) -> dict[str, Model]:
-    """Policies of many kinds from a handful of runs."""
+def models_of(context: Context, progress: ProgressCallback) -> dict[str, Model]:
+    """Policies of many kinds from six runs."""
     encoder, seed = encoder_of(context), context.seeds[0]
-    run = {variant.name: context.model(context.run(variant, encoder, seed), watch) for variant in _VARIANTS}
-    found = {name: run[name] for name in ("supervised", BASE, "prl")}
-    found |= {f"ecoc, w = {w:g}": run["ecoc"].ranked_by("blend", w=w) for w in WEIGHTS if w}
-    found["ecoc, rerank 20"] = run["ecoc"].ranked_by("rerank", m=20)
-    found["ecoc, value alone"] = run["ecoc"].ranked_by("blend", w=1000.0)
-    found["γ = 0, w = 10"] = run[_MYOPIC.name].ranked_by("blend", w=10.0)
-    found["shuffled, w = 10"] = run[_SHUFFLED.name].ranked_by("blend", w=10.0)
-    return {name: model.called(name) for name, model in found.items()}
+    run = {variant.name: context.model(context.run(variant, encoder, seed), progress) for variant in _VARIANTS}
+    models = {name: run[name] for name in ("supervised", BASE, "prl")}
+    models |= {f"ecoc, w = {w:g}": run["ecoc"].ranked_by("blend", w=w) for w in WEIGHTS if w}
+    models["ecoc, rerank 20"] = run["ecoc"].ranked_by("rerank", m=20)
+    models["ecoc, value alone"] = run["ecoc"].ranked_by("blend", w=1000.0)
+    models["γ = 0, w = 10"] = run[_MYOPIC.name].ranked_by("blend", w=10.0)
+    models["shuffled, w = 10"] = run[_SHUFFLED.name].ranked_by("blend", w=10.0)
+    return {name: model.called(name) for name, model in models.items()}
 
 
-def cells(context: Context) -> list[Work]:
-    """The runs, the truth, an estimate for each size, the choice of w, and repeats of the interval."""
+def jobs(context: Context) -> list[Job[Any]]:
+    """The runs, the true rewards, one estimate per log size, the choice of w, and repeats of the interval."""
     if context.market is None:
         return []
-    found = [context.run_cell(variant, encoder_of(context), context.seeds[0]) for variant in _VARIANTS]
-    found += [_truth(context), _choice(context), mixed_truth_cell(context, _depends(context))]
-    found += [_estimate(context, size) for size in sizes(context)]
-    found.append(_estimate(context, sizes(context)[-1], alone=True))
-    found += [coverage_cell(context, _depends(context), number) for number in range(REPEATS)]
-    return found
+    return [
+        *(context.run_job(variant, encoder_of(context), context.seeds[0]) for variant in _VARIANTS),
+        _truth(context),
+        _choice(context),
+        mixed_truth_job(context, _depends(context)),
+        *(_estimate(context, size) for size in sizes(context)),
+        _estimate(context, sizes(context)[-1], alone=True),
+        *(coverage_job(context, _depends(context), number) for number in range(REPEATS)),
+    ]
 
 
 def sizes(context: Context) -> list[int]:
-    """Log sizes up to what there is."""
+    """Log sizes in events, up to that of the dataset."""
     events = context.data.counts.interactions
     return sorted({min(size, events) for size in SIZES})
 
@@ -80,34 +83,34 @@ def _depends(context: Context) -> dict[str, Any]:
     return {"runs": [context.depends(context.run(variant, encoder, seed)) for variant in _VARIANTS]}
 
 
-def _truth(context: Context) -> Work:
-    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-        market, models = context.known_market, models_of(context, watch)
-        found: dict[str, Evaluation] = {LOGGED: evaluate(market, POLICIES["logged"](market), _TRUTH_USERS)}
-        found["random"] = evaluate(market, POLICIES["random"](market), _TRUTH_USERS)
+def _truth(context: Context) -> Job[KnownRewards]:
+    def work(progress: ProgressCallback) -> tuple[KnownRewards, Arrays]:
+        market, models = context.known_market, models_of(context, progress)
+        earned: dict[str, Evaluation] = {LOGGED: evaluate(market, POLICIES["logged"](market), _TRUTH_USERS)}
+        earned["random"] = evaluate(market, POLICIES["random"](market), _TRUTH_USERS)
         index = in_world(next(iter(models.values())), market).index
         for name, score in fixed_scores(context).items():
-            found[name] = evaluate(market, _ordered(score[index]), _TRUTH_USERS)
+            earned[name] = evaluate(market, _ordered(score[index]), _TRUTH_USERS)
         for number, (name, model) in enumerate(models.items()):
-            watch("play in the world", number, len(models))
-            found[name] = true_reward(model, market, _TRUTH_USERS)
-        return {"rewards": {name: [one.reward, one.low, one.high] for name, one in found.items()}}, {}
+            progress("play in the world", number, len(models))
+            earned[name] = true_reward(model, market, _TRUTH_USERS)
+        return KnownRewards(rewards={name: (each.reward, each.low, each.high) for name, each in earned.items()}), {}
 
-    return Work(
+    return Job(
         f"known/{encoder_of(context)}/{context.plan.steps}-steps",
+        KnownRewards,
         work,
         lambda: {**_depends(context), "users": _TRUTH_USERS},
         seconds=30.0,
-        stage=1,
+        wave=1,
         method="truth",
         encoder=encoder_of(context),
     )
 
 
 def fixed_scores(context: Context) -> dict[str, NDArray[np.float32]]:
-    """The controls that show everyone the same, by the dataset's indices; [V] each."""
-    found = controls(context.data)
-    return {one.name: one.score.numpy() for one in found if one.score is not None}
+    """Scores of the controls that show every user the same items, by item index; [V] each."""
+    return {each.name: each.score.numpy() for each in controls(context.data) if each.score is not None}
 
 
 def _ordered(score: NDArray[np.float32]) -> MarketPolicy:
@@ -121,124 +124,114 @@ def _settings(size: int, alone: bool) -> RolloutConfig:
     return RolloutConfig(fit_on="test", members=1, most_events=size) if alone else RolloutConfig(most_events=size)
 
 
-def _estimate(context: Context, size: int, *, alone: bool = False) -> Work:
+def _estimate(context: Context, size: int, *, alone: bool = False) -> Job[SimulationResult]:
     settings = _settings(size, alone)
 
-    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-        models = list(models_of(context, watch).values())
-        return simulate(
-            models, context.data, config=settings, cloned=False, save=False, progress=watch
-        ).model_dump(), {}
+    def work(progress: ProgressCallback) -> tuple[SimulationResult, Arrays]:
+        models = list(models_of(context, progress).values())
+        return simulate(models, context.data, config=settings, cloned=False, save=False, progress=progress), {}
 
-    return Work(
+    return Job(
         f"estimate/{encoder_of(context)}/{context.plan.steps}-steps/{'test-alone' if alone else f'{size}-events'}",
+        SimulationResult,
         work,
         lambda: {**_depends(context), "settings": asdict(settings)},
         seconds=simulate_seconds(context, 18, settings.members),
-        stage=1,
-        rank=0 if size == sizes(context)[-1] and not alone else 1,
+        wave=1,
+        priority=0 if size == sizes(context)[-1] and not alone else 1,
         method="estimate",
         encoder=encoder_of(context),
     )
 
 
-def _choice(context: Context) -> Work:
-    def work(watch: ProgressCallback) -> tuple[dict[str, Any], Arrays]:
-        model = context.model(context.run(ECOC, encoder_of(context), context.seeds[0]), watch)
-        return choose_weight(model, context.data, save=False, progress=watch).model_dump(), {}
+def _choice(context: Context) -> Job[WeightChoice]:
+    def work(progress: ProgressCallback) -> tuple[WeightChoice, Arrays]:
+        model = context.model(context.run(ECOC, encoder_of(context), context.seeds[0]), progress)
+        return choose_weight(model, context.data, save=False, progress=progress), {}
 
-    return Work(
+    return Job(
         f"choice/{encoder_of(context)}/{context.plan.steps}-steps",
+        WeightChoice,
         work,
         lambda: {**_depends(context), "settings": asdict(RolloutConfig())},
         seconds=simulate_seconds(context, 8),
-        stage=1,
+        wave=1,
         method="choose-w",
         encoder=encoder_of(context),
     )
 
 
-def section(context: Context, results: Mapping[str, JobResult]) -> Section:
-    """Policies by truth and estimate; estimators by error and rank; the interval; the weight."""
-    truth = _facts(results, _truth(context)).get("rewards", {})
-    whole = _facts(results, _estimate(context, sizes(context)[-1]))
+def section(context: Context, results: Results) -> Section:
+    """Policies by true and estimated reward; estimators by error and rank correlation; the interval; the weight."""
+    known, largest = results.value(_truth(context)), sizes(context)[-1]
+    simulation = results.value(_estimate(context, largest))
     tables: list[Table] = []
     figures: list[Figure] = []
-    if truth and whole:
-        found = {size: _ratios(_facts(results, _estimate(context, size))) for size in sizes(context)}
-        found = {size: ratios for size, ratios in found.items() if ratios}
-        alone = _ratios(_facts(results, _estimate(context, sizes(context)[-1], alone=True)))
-        if _HEADLINE in alone:
-            found[sizes(context)[-1]][_TEST_ONLY] = alone[_PLAIN]
-        tables = [_policies(context, truth, found[sizes(context)[-1]]), _estimators(context, truth, found)]
-        figures = [*_scatter(truth, found[sizes(context)[-1]]), _by_size(truth, found)]
+    if known is not None and simulation is not None:
+        simulations = {size: results.value(_estimate(context, size)) for size in sizes(context)}
+        estimates = {size: _ratios(value) for size, value in simulations.items() if value is not None}
+        alone = results.value(_estimate(context, largest, alone=True))
+        if alone is not None:
+            estimates[largest][_TEST_ONLY] = _ratios(alone)[_PLAIN]
+        tables = [_policies(context, known.rewards, estimates[largest]), _estimators(context, known.rewards, estimates)]
+        figures = [*_scatter(known.rewards, estimates[largest]), _by_size(known.rewards, estimates)]
     depends = _depends(context)
-    repeats = [_facts(results, coverage_cell(context, depends, number)) for number in range(REPEATS)]
-    mixed = _facts(results, mixed_truth_cell(context, depends))
-    tables += coverage_table([one for one in repeats if one], mixed)
-    choice = _facts(results, _choice(context))
-    if truth and choice:
-        tables.append(_regret(truth, choice))
+    repeats = [results.value(coverage_job(context, depends, number)) for number in range(REPEATS)]
+    mixed = results.value(mixed_truth_job(context, depends))
+    tables += coverage_table([repeat for repeat in repeats if repeat is not None], mixed.root if mixed else {})
+    choice = results.value(_choice(context))
+    if known is not None and choice is not None:
+        tables.append(_regret(known.rewards, choice))
     return Section(
         id="ope-truth",
         title="Off-policy evaluation against the known truth",
-        findings=_findings(truth, whole),
+        findings=[] if known is None or simulation is None else [_finding(known.rewards, simulation)],
         text=[
-            f"Every policy was played by {_TRUTH_USERS:,} users of the world the log is from: that is the truth. Each"
-            " estimator saw the log alone. Ratios are to the log's own policy.",
-            "A rank correlation of 1 means that choosing by the estimator is choosing by the truth; optimism is the"
-            " mean of the estimated ratio less the true one.",
+            f"The true reward of a policy is its mean over {_TRUTH_USERS:,} users of the world that the log is from."
+            " The estimators use the log alone. Ratios are relative to the logging policy.",
+            "With a rank correlation of 1, an estimator orders policies as their true rewards do. Optimism is the mean"
+            " of the estimated ratio minus the true ratio.",
         ],
         tables=tables,
         figures=figures,
         caveats=caveats(
             context,
-            cells(context),
+            jobs(context),
             results,
-            "The logging policy of the built-in worlds knows each user's hidden interest, which no log shows: items it"
-            " chose look better than they would be if a learned policy chose them. This is why estimates are high.",
-            "The charge for disagreement was set on world seeds 100 and 102 (both worlds), 101 (bait) and 0 (small):"
-            " figures of these seeds are not a test of it.",
+            "The logging policy of the built-in worlds knows the hidden interest of each user, which the log does not"
+            " hold. Items it chose look better than if a learned policy had chosen them, so estimates are too high.",
+            "The uncertainty penalty was set on world seeds 100 and 102 (both worlds), 101 (bait) and 0 (small):"
+            " figures of these seeds do not test it.",
         ),
     )
 
 
-def _findings(truth: Mapping[str, Sequence[float]], whole: Mapping[str, Any]) -> list[str]:
+def _finding(truth: Mapping[str, Sequence[float]], simulation: SimulationResult) -> str:
     """How well the headline and the paper's ratio rank the policies."""
-    if not truth or not whole:
-        return []
-    true, ratios = _true_ratios(truth), _ratios(whole)
+    true, ratios = _true_ratios(truth), _ratios(simulation)
     headline, one_step = (rank_correlation(true, ratios[name]) for name in (_HEADLINE, _ONE_STEP))
-    learned = [row for row in whole["policies"] if row["kind"] == "run"]
-    trusted = sum(row["trusted"] for row in learned)
-    return [
-        f"Off-policy evaluation: the headline ranks {len(true)} policies with a rank correlation of {headline:+.2f} to"
-        f" what they really earn, the paper's one-step ratio with {one_step:+.2f}. The headline's own guards trust"
-        f" {trusted} of {len(learned)} figures of learned policies."
-    ]
+    learned = [policy for policy in simulation.policies if policy.kind == "run"]
+    trusted = sum(policy.trusted for policy in learned)
+    return (
+        f"Off-policy evaluation: over {len(true)} policies the headline has a rank correlation of {headline:+.2f} with"
+        f" the true reward, the paper's one-step ratio {one_step:+.2f}. The headline is marked as trusted for {trusted}"
+        f" of {len(learned)} learned policies."
+    )
 
 
-def _facts(results: Mapping[str, JobResult], cell: Work) -> dict[str, Any]:
-    """What a cell found; nothing if it was left out, failed or was not run."""
-    found = results.get(cell.name)
-    return found.facts if found is not None and found.is_done else {}
-
-
-def _ratios(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Estimator -> policy -> ratio to the log."""
-    if not facts:
-        return {}
-    rows = [row for row in facts["policies"] if row["name"] != LOGGED]
-    base = next(row["reward"] for row in facts["policies"] if row["name"] == LOGGED)
-    found = {
-        _HEADLINE: {row["name"]: row["ratio"] for row in rows},
-        _PLAIN: {row["name"]: row["unpenalised"] / base for row in rows},
-        _ONE_STEP: {row["name"]: row["one_step"]["conditional"]["ratio"] for row in rows},
+def _ratios(simulation: SimulationResult) -> dict[str, dict[str, float]]:
+    """Estimator -> policy -> reward relative to the logging policy."""
+    policies = [policy for policy in simulation.policies if policy.name != LOGGED]
+    base = simulation.logged.reward
+    ratios = {
+        _HEADLINE: {policy.name: policy.ratio for policy in policies},
+        _PLAIN: {policy.name: policy.unpenalised / base for policy in policies},
+        _ONE_STEP: {policy.name: policy.one_step["conditional"].ratio for policy in policies},
     }
-    for row in facts["estimators"]:
-        if row["of"] == "one decision" and row["estimator"] in _NAMES and row["ratio"] is not None:
-            found.setdefault(_NAMES[row["estimator"]], {})[row["policy"]] = row["ratio"]
-    return found
+    for row in simulation.estimators:
+        if row.of == "one decision" and row.estimator in _NAMES and row.ratio is not None:
+            ratios.setdefault(_NAMES[row.estimator], {})[row.policy] = row.ratio
+    return ratios
 
 
 def _true_ratios(truth: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -246,20 +239,24 @@ def _true_ratios(truth: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def _policies(
-    context: Context, truth: Mapping[str, Sequence[float]], found: Mapping[str, Mapping[str, float]]
+    context: Context, truth: Mapping[str, Sequence[float]], estimates: Mapping[str, Mapping[str, float]]
 ) -> Table:
     true = _true_ratios(truth)
     order = sorted(true, key=lambda name: -true[name])
     shown = [_HEADLINE, _PLAIN, _ONE_STEP, _NAMES["dr"]]
-    columns = [Column(name="policy"), Column(name="true reward a step", digits=3), Column(name="true ratio", digits=3)]
-    columns += [Column(name=name, digits=3) for name in shown if name in found]
+    columns = [
+        Column(name="policy"),
+        Column(name="true reward per step", digits=3),
+        Column(name="true ratio", digits=3),
+    ]
+    columns += [Column(name=name, digits=3) for name in shown if name in estimates]
     body: list[list[Cell]] = []
     for name in order:
         value, low, high = truth[name]
         row: list[Cell] = [name, Number(value=value, low=low, high=high), Number(value=true[name])]
-        estimates: list[Cell] = [_number(found[one].get(name)) for one in shown if one in found]
-        body.append(row + estimates)
-    note = f"The log's own policy really earns {truth[LOGGED][0]:.3f} a step."
+        cells: list[Cell] = [_number(estimates[each].get(name)) for each in shown if each in estimates]
+        body.append(row + cells)
+    note = f"The true reward of the logging policy is {truth[LOGGED][0]:.3f} per step."
     return Table(
         id="ope-policies", title=f"Truth and estimates on {context.title}", columns=columns, rows=body, note=note
     )
@@ -270,16 +267,16 @@ def _number(value: float | None) -> Number | None:
 
 
 def rank_correlation(true: Mapping[str, float], estimated: Mapping[str, float]) -> float:
-    """Spearman's, over the policies both know."""
+    """Spearman's rank correlation, over the policies in both."""
     names = [name for name in true if name in estimated]
     return float(spearmanr([true[name] for name in names], [estimated[name] for name in names]).statistic)
 
 
 def _estimators(
-    context: Context, truth: Mapping[str, Sequence[float]], found: Mapping[int, Mapping[str, Mapping[str, float]]]
+    context: Context, truth: Mapping[str, Sequence[float]], estimates: Mapping[int, Mapping[str, Mapping[str, float]]]
 ) -> Table:
     true, body, groups = _true_ratios(truth), list[list[Cell]](), list[str]()
-    for size, estimators in found.items():
+    for size, estimators in estimates.items():
         for name, ratios in estimators.items():
             errors = np.array([ratios[policy] - true[policy] for policy in true if policy in ratios])
             best = max(ratios, key=lambda policy: ratios[policy])
@@ -298,28 +295,28 @@ def _estimators(
             groups.append(f"{size:,} events")
     return Table(
         id="ope-estimators",
-        title=f"Estimators judged by the truth on {context.title}: {len(true)} policies",
+        title=f"Estimators compared with the truth on {context.title}: {len(true)} policies",
         columns=[
             Column(name="estimator"),
             Column(name="events"),
             Column(name="rank correlation", better="high", digits=3),
             Column(name="optimism", digits=3),
             Column(name="mean error", better="low", digits=3),
-            Column(name="its choice"),
+            Column(name="best policy by the estimate"),
             Column(name="regret, %", better="low", digits=1),
         ],
         rows=body,
         groups=groups,
-        note="Regret: how much less than the best policy the estimator's favourite really earns.",
+        note="Regret: by how many % the true reward of the policy that the estimator chooses is below the best.",
     )
 
 
-def _scatter(truth: Mapping[str, Sequence[float]], found: Mapping[str, Mapping[str, float]]) -> list[Figure]:
+def _scatter(truth: Mapping[str, Sequence[float]], estimates: Mapping[str, Mapping[str, float]]) -> list[Figure]:
     true = _true_ratios(truth)
     figures = []
     for name, title in ((_HEADLINE, "ope-headline"), (_ONE_STEP, "ope-one-step")):
-        points = [Point(x=true[policy], y=found[name][policy], label=policy) for policy in true]
-        correlation = rank_correlation(true, found[name])
+        points = [Point(x=true[policy], y=estimates[name][policy], label=policy) for policy in true]
+        correlation = rank_correlation(true, estimates[name])
         figures.append(
             Figure(
                 id=title,
@@ -333,15 +330,17 @@ def _scatter(truth: Mapping[str, Sequence[float]], found: Mapping[str, Mapping[s
     return figures
 
 
-def _by_size(truth: Mapping[str, Sequence[float]], found: Mapping[int, Mapping[str, Mapping[str, float]]]) -> Figure:
+def _by_size(
+    truth: Mapping[str, Sequence[float]], estimates: Mapping[int, Mapping[str, Mapping[str, float]]]
+) -> Figure:
     true = _true_ratios(truth)
-    names = dict.fromkeys(name for estimators in found.values() for name in estimators if name != _TEST_ONLY)
+    names = dict.fromkeys(name for estimators in estimates.values() for name in estimators if name != _TEST_ONLY)
     series = [
         Series(
             name=name,
             points=[
                 Point(x=size, y=rank_correlation(true, estimators[name]))
-                for size, estimators in found.items()
+                for size, estimators in estimates.items()
                 if name in estimators
             ],
         )
@@ -351,45 +350,45 @@ def _by_size(truth: Mapping[str, Sequence[float]], found: Mapping[int, Mapping[s
         id="ope-by-size",
         title="Rank correlation with the truth by log size",
         kind="lines",
-        x=Axis(label="events of the log", log=True, ticks=[float(size) for size in found]),
+        x=Axis(label="events of the log", log=True, ticks=[float(size) for size in estimates]),
         y=Axis(label="rank correlation", line=0.0),
         series=series,
     )
 
 
-def _regret(truth: Mapping[str, Sequence[float]], choice: Mapping[str, Any]) -> Table:
-    """The weight that roll-outs choose beside the one that really is best."""
+def _regret(truth: Mapping[str, Sequence[float]], choice: WeightChoice) -> Table:
+    """The weight that roll-outs choose, beside the best one by true reward."""
     name = {w: BASE if w == 0 else f"ecoc, w = {w:g}" for w in WEIGHTS}
     earned = {w: truth[name[w]][0] for w in WEIGHTS}
     best = max(earned, key=lambda w: earned[w])
     body: list[list[Cell]] = [
         [
-            f"{point['w']:g}" + " (chosen)" * (point["w"] == choice["w"]) + " (best)" * (point["w"] == best),
-            Number(value=earned[point["w"]]),
-            Number(value=point["ratio"], low=point["low"], high=point["high"]),
-            Number(value=point["ndcg@10"]),
-            "no" if point["reasons"] else "yes",
+            f"{point.w:g}" + " (chosen)" * (point.w == choice.w) + " (best)" * (point.w == best),
+            Number(value=earned[point.w]),
+            Number(value=point.ratio, low=point.low, high=point.high),
+            Number(value=point.ndcg),
+            "no" if point.reasons else "yes",
         ]
-        for point in choice["points"]
+        for point in choice.points
     ]
     title = "No weight could be chosen without the truth"
-    if choice["w"] is not None:
-        regret = 1 - earned[choice["w"]] / earned[best]
-        title = f"The weight chosen without the truth, w = {choice['w']:g}: regret {regret:.1%}"
+    if choice.w is not None:
+        regret = 1 - earned[choice.w] / earned[best]
+        title = f"The weight chosen without the truth, w = {choice.w:g}: regret {regret:.1%}"
     return Table(
         id="ope-choose-w",
         title=title,
         columns=[
             Column(name="w"),
-            Column(name="true reward a step", better="high", digits=3),
+            Column(name="true reward per step", better="high", digits=3),
             Column(name="roll-out on validation, log = 1", digits=3),
             Column(name="NDCG@10"),
             Column(name="trusted"),
         ],
         rows=body,
-        note="Simulators fitted on the training part, played from validation histories; the test split was not used."
-        + "".join(f" Not chosen: {reason}." for reason in choice["reasons"]),
+        note="Simulators were fitted on training data and started from validation histories; test data were not used."
+        + "".join(f" Not chosen: {reason}." for reason in choice.reasons),
     )
 
 
-OPE_TRUTH = Experiment("ope-truth", "Off-policy evaluation against the truth", cells, section, needs_world=True)
+OPE_TRUTH = Experiment("ope-truth", "Off-policy evaluation against the truth", jobs, section, needs_world=True)

@@ -1,4 +1,4 @@
-"""How much is computed: as much as was asked for, or as much of it as a budget of time allows, said openly."""
+"""The plan of an experiment: everything requested, or as much of it as fits a time budget, with a list of cuts."""
 
 import json
 import re
@@ -12,9 +12,9 @@ from ecoc.errors import InputError
 from ecoc.storage.atomic import json_bytes, write_whole
 
 PLANS = "plan.json"
-SHARE = 0.8  # of a budget is planned for
+SHARE = 0.8  # of a budget that is planned; the rest is a reserve
 _LEAST_STEPS = 200
-_LEAST_SHARE = 0.1  # of the steps asked for
+_LEAST_SHARE = 0.1  # of the requested steps
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _LONGEST = 10 * 365 * 24 * 3600.0
 
@@ -29,7 +29,7 @@ def parse_budget(text: str) -> float:
 
 
 def readable(seconds: float) -> str:
-    """Seconds as one would say them."""
+    """Seconds as readable text."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -37,32 +37,32 @@ def readable(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how often every method is trained, and up to which rank optional cells are computed."""
+    """Training steps per run, number of seeds, and the highest priority number of jobs that are computed."""
 
     steps: int
     seeds: int
-    rank: int
+    priority: int
     seconds: float = 0.0  # estimate
     trimmed: tuple[str, ...] = ()
 
 
-def least_steps(asked: int) -> int:
-    """Fewer steps than this say nothing about a method; rather fewer seeds."""
-    return min(asked, max(_LEAST_STEPS, round(_LEAST_SHARE * asked)))
+def least_steps(requested: int) -> int:
+    """Smallest number of steps that still tests a method; below it seeds are cut instead."""
+    return min(requested, max(_LEAST_STEPS, round(_LEAST_SHARE * requested)))
 
 
-def fit(asked: Plan, cost: Callable[[Plan], float], limit: float) -> Plan:
-    """The plan asked for, trimmed to cost no more than `limit`: first steps, down to a floor, then seeds, then ranks.
+def fit(requested: Plan, cost: Callable[[Plan], float], limit: float) -> Plan:
+    """The requested plan, cut to cost at most `limit`: first steps, down to a minimum, then seeds, then priorities.
 
-    `cost` grows with steps, seeds and rank. Where even the least is too much the least is planned: what does not fit
-    is not run, and the tables say so.
+    `cost` grows with steps, seeds and priority. If even the smallest plan costs more, it is used: jobs that do not fit
+    are not run, and the tables state it.
     """
-    least = least_steps(asked.steps)
-    for rank in range(asked.rank, -1, -1):
-        for seeds in range(asked.seeds, 0, -1):
-            floor = Plan(least, seeds, rank)
+    least = least_steps(requested.steps)
+    for priority in range(requested.priority, -1, -1):
+        for seeds in range(requested.seeds, 0, -1):
+            floor = Plan(least, seeds, priority)
             if cost(floor) <= limit:
-                low, high = least, asked.steps
+                low, high = least, requested.steps
                 while low < high:
                     middle = (low + high + 1) // 2
                     low, high = (middle, high) if cost(replace(floor, steps=middle)) <= limit else (low, middle - 1)
@@ -74,53 +74,55 @@ def _priced(plan: Plan, cost: Callable[[Plan], float]) -> Plan:
     return replace(plan, seconds=cost(plan))
 
 
-def trimmings(asked: Plan, chosen: Plan, budget: float, left_out: list[str]) -> tuple[str, ...]:
-    """In words, what a budget took away."""
-    said = []
+def cuts(requested: Plan, chosen: Plan, budget: float, left_out: list[str]) -> tuple[str, ...]:
+    """What a time budget took away, one sentence per cut."""
+    sentences = []
     why = f"to fit a budget of {readable(budget)}"
-    if chosen.steps < asked.steps:
-        said.append(f"{chosen.steps:,} training steps a run in place of {asked.steps:,}, {why}")
-    if chosen.seeds < asked.seeds:
-        said.append(f"{chosen.seeds} of {asked.seeds} seeds, {why}")
+    if chosen.steps < requested.steps:
+        sentences.append(f"{chosen.steps:,} training steps per run instead of {requested.steps:,}, {why}")
+    if chosen.seeds < requested.seeds:
+        sentences.append(f"{chosen.seeds} of {requested.seeds} seeds, {why}")
     if left_out:
-        said.append(f"left out, {why}: {', '.join(left_out)}")
+        sentences.append(f"left out, {why}: {', '.join(left_out)}")
     if chosen.seconds > budget:
-        said.append(
-            f"even the least takes about {readable(chosen.seconds)}: what a budget of {readable(budget)} leaves"
-            " no time for is marked as not run"
+        sentences.append(
+            f"the smallest plan takes about {readable(chosen.seconds)}, more than the budget of {readable(budget)}:"
+            " jobs without time left are marked as not run"
         )
-    return tuple(said)
+    return tuple(sentences)
 
 
 class Plans:
-    """The plans of a folder, by what was asked: asked again, the same plan."""
+    """The plans of a folder, by request: the same request gets the same plan."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / PLANS
 
     def begin(self) -> None:
-        """Mark the folder as one of experiments, before anything else is in it."""
+        """Mark the folder as one of experiments before anything else is written to it."""
         if not self._path.is_file():
             self._write({})
 
-    def load(self, asked: Mapping[str, Any]) -> Plan | None:
-        """The plan made for this before, if any."""
+    def load(self, request: Mapping[str, Any]) -> Plan | None:
+        """The plan of an earlier call with this request, or None."""
         try:
-            values = dict(self._read()[_key(asked)]["plan"])
+            values = dict(self._read()[_key(request)]["plan"])
+            values["priority"] = values.pop("rank")
             plan = Plan(**{**values, "trimmed": tuple(str(text) for text in values["trimmed"])})
-            is_sound = all(isinstance(n, int) and n > 0 for n in (plan.steps, plan.seeds)) and plan.rank >= 0
+            is_sound = all(isinstance(n, int) and n > 0 for n in (plan.steps, plan.seeds)) and plan.priority >= 0
             return plan if is_sound else None
         except (KeyError, TypeError):
             return None
 
-    def save(self, asked: Mapping[str, Any], plan: Plan) -> None:
-        """Keep a plan."""
-        self._write({**self._read(), _key(asked): {"asked": dict(asked), "plan": asdict(plan)}})
+    def save(self, request: Mapping[str, Any], plan: Plan) -> None:
+        """Store a plan."""
+        values = asdict(plan)
+        values["rank"] = values.pop("priority")
+        self._write({**self._read(), _key(request): {"asked": dict(request), "plan": values}})
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._path.read_bytes())
-            return dict(found["plans"])
+            return dict(json.loads(self._path.read_bytes())["plans"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return {}
 
@@ -128,5 +130,5 @@ class Plans:
         write_whole(self._path, [json_bytes({"plans": dict(plans)})])
 
 
-def _key(asked: Mapping[str, Any]) -> str:
-    return sha256(json.dumps(dict(asked), sort_keys=True).encode()).hexdigest()[:16]
+def _key(request: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(dict(request), sort_keys=True).encode()).hexdigest()[:16]

@@ -1,114 +1,123 @@
-"""From a plan to results: time the methods, fit the plan into the budget, compute cell after cell."""
+"""Runner: measures the cost of steps, fits the plan into the time budget, and computes job after job."""
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.cost import StepCost
-from ecoc.experiment.jobs import Cell, Clock, JobResult, in_order, run_cells
-from ecoc.experiment.plan import SHARE, Plan, Plans, fit, readable, trimmings
+from ecoc.experiment.jobs import Clock, Job, JobResult, Results, in_order, run_jobs
+from ecoc.experiment.plan import SHARE, Plan, Plans, cuts, fit, readable
+from ecoc.experiment.results import SHOWN_METRIC, EarnedViews, Measurement, RankedViews
 from ecoc.experiment.variants import variant_of
 from ecoc.progress import ProgressCallback
 
-Say = Callable[[str], None]
-_SHOWN = "ndcg@10"
-_TIMING = 0.2  # of a budget may be spent on timing; what is not timed by then counts as the slowest that was
+_LOG = logging.getLogger("ecoc.experiment")
+_TIMING = 0.2  # share of a budget for measuring steps; what is not measured by then counts as the slowest that was
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Where a call is worked on: its clock, who watches and who is told."""
+    """Plans and runs the jobs of a call, within the time of its clock. It logs the plan and each job as it ends."""
 
     clock: Clock
-    watch: ProgressCallback
-    say: Say
+    progress: ProgressCallback
 
-    def planned(self, context: Context, chosen: Sequence[Experiment], common: Mapping[str, str]) -> Context:
-        """The context with the plan of an earlier call that asked the same, or with a new one."""
-        self._time_steps(context, chosen)
-        plans, key = Plans(context.out), {**context.asked.values(), **common}
+    def planned(self, context: Context, experiments: Sequence[Experiment], common: Mapping[str, str]) -> Context:
+        """The context with the plan of an earlier call with the same request, or with a new plan."""
+        self._measure_steps(context, experiments)
+        plans, key = Plans(context.out), {**context.request.values(), **common}
         plan = plans.load(key)
         if plan is None:
-            plan = self._plan(context, chosen)
+            plan = self._plan(context, experiments)
             plans.save(key, plan)
         context = replace(context, plan=plan)
-        self._announce(context, chosen)
+        self._announce(context, experiments)
         return context
 
-    def work(self, context: Context, experiment: Experiment) -> dict[str, JobResult]:
-        """The cells of one experiment."""
-        cells = cells_of(context, [experiment])
-        numbers = {cell.name: number for number, cell in enumerate(cells, 1)}
+    def run(self, context: Context, experiment: Experiment) -> Results:
+        """Compute the jobs of an experiment."""
+        jobs = jobs_of(context, [experiment])
+        numbers = {job.name: number for number, job in enumerate(jobs, 1)}
 
-        def tell(cell: Cell, found: JobResult, is_new: bool) -> None:
+        def log(job: Job[Any], result: JobResult[Any], is_new: bool) -> None:
             if is_new:
-                self.say(f"[{numbers[cell.name]}/{len(cells)}] {cell.name}: {_outcome(found)}")
+                _LOG.info("[%d/%d] %s: %s", numbers[job.name], len(jobs), job.name, _outcome(result))
 
-        return run_cells(cells, context.store, self.clock, self.watch, tell)
+        return run_jobs(jobs, context.store, self.clock, self.progress, log)
 
-    def _plan(self, context: Context, chosen: Sequence[Experiment]) -> Plan:
-        budget = context.asked.budget
-        highest = max((cell.rank for one in chosen for cell in one.cells(context)), default=0)
-        asked = replace(context.plan, rank=highest)
+    def _plan(self, context: Context, experiments: Sequence[Experiment]) -> Plan:
+        budget = context.request.budget
+        highest = max((job.priority for each in experiments for job in each.jobs(context)), default=0)
+        requested = replace(context.plan, priority=highest)
 
         def cost(plan: Plan) -> float:
-            return sum(cell.seconds for cell in cells_of(replace(context, plan=plan), chosen))
+            return sum(job.seconds for job in jobs_of(replace(context, plan=plan), experiments))
 
         if budget is None:
-            return replace(asked, seconds=cost(asked))
-        plan = fit(asked, cost, SHARE * budget - self.clock.spent)
-        kept = {cell.name for cell in cells_of(replace(context, plan=plan), chosen)}
-        whole = cells_of(replace(context, plan=replace(plan, rank=asked.rank)), chosen)
-        left_out = sorted({f"{cell.method} ({cell.encoder})" for cell in whole if cell.name not in kept})
-        return replace(plan, trimmed=trimmings(asked, plan, budget, left_out))
+            return replace(requested, seconds=cost(requested))
+        plan = fit(requested, cost, SHARE * budget - self.clock.spent)
+        kept = {job.name for job in jobs_of(replace(context, plan=plan), experiments)}
+        every = jobs_of(replace(context, plan=replace(plan, priority=requested.priority)), experiments)
+        left_out = sorted({f"{job.method} ({job.encoder})" for job in every if job.name not in kept})
+        return replace(plan, trimmed=cuts(requested, plan, budget, left_out))
 
-    def _time_steps(self, context: Context, chosen: Sequence[Experiment]) -> None:
-        """Time each variant and encoder for a few steps; kept as a cell, so a later call plans by the same pace."""
-        wanted = sorted({cell.paced for one in chosen for cell in one.cells(context) if cell.paced is not None})
-        cells = {key: context.pace_cell(variant_of(key[0]), key[1]) for key in wanted}
-        missing = sum(not _is_done(context, cell) for cell in cells.values())
-        if not cells:
+    def _measure_steps(self, context: Context, experiments: Sequence[Experiment]) -> None:
+        """Measure the step cost of each variant and encoder. It is stored as a job, so a later call plans alike."""
+        needed = sorted(
+            {job.timed_as for each in experiments for job in each.jobs(context) if job.timed_as is not None}
+        )
+        jobs = {key: context.step_cost_job(variant_of(key[0]), key[1]) for key in needed}
+        missing = sum(not _is_done(context, job) for job in jobs.values())
+        if not jobs:
             return
         if missing:
-            self.say(f"timing a few training steps of {missing} methods with their encoders")
-        first, *others = cells.values()  # one at least is timed, or there were nothing to plan by
-        results = run_cells([first], context.store, self.clock, self.watch, _untold)
-        results |= run_cells(others, context.store, self.clock.part(_TIMING), self.watch, _untold)
-        for key, cell in cells.items():
-            if results[cell.name].is_done:
-                context.paces[key] = StepCost.of(results[cell.name].facts)
+            _LOG.info("measuring a few training steps of %d combinations of method and encoder", missing)
+        first, *others = jobs.values()  # at least one is measured, or there would be nothing to plan with
+        results = run_jobs([first], context.store, self.clock, self.progress)
+        results |= run_jobs(others, context.store, self.clock.part(_TIMING), self.progress)
+        for key, job in jobs.items():
+            cost = results.value(job)
+            if cost is not None:
+                context.step_costs[key] = cost
 
-    def _announce(self, context: Context, chosen: Sequence[Experiment]) -> None:
-        plan, cells = context.plan, cells_of(context, chosen)
-        left = [cell for cell in cells if not _is_done(context, cell)]
-        there = f", {len(cells) - len(left)} of them there already" if len(left) < len(cells) else ""
-        self.say(
-            f"{context.asked.experiment}: {len(cells)} cells{there}; {plan.steps:,} training steps a run, {plan.seeds}"
-            f" seed{'s' * (plan.seeds > 1)}; about {readable(sum(cell.seconds for cell in left))} on this machine"
+    def _announce(self, context: Context, experiments: Sequence[Experiment]) -> None:
+        plan, jobs = context.plan, jobs_of(context, experiments)
+        open_jobs = [job for job in jobs if not _is_done(context, job)]
+        done = f", {len(jobs) - len(open_jobs)} of them done already" if len(open_jobs) < len(jobs) else ""
+        _LOG.info(
+            "%s: %d jobs%s; %s training steps per run, %d seed%s; about %s on this machine",
+            context.request.experiment,
+            len(jobs),
+            done,
+            f"{plan.steps:,}",
+            plan.seeds,
+            "s" * (plan.seeds > 1),
+            readable(sum(job.seconds for job in open_jobs)),
         )
         for text in plan.trimmed:
-            self.say(f"trimmed: {text}")
+            _LOG.info("trimmed: %s", text)
 
 
-def cells_of(context: Context, chosen: Sequence[Experiment]) -> list[Cell]:
-    """The cells of some experiments under a plan, each once, in order."""
-    return in_order(cell for one in chosen for cell in one.cells(context) if cell.rank <= context.plan.rank)
+def jobs_of(context: Context, experiments: Sequence[Experiment]) -> list[Job[Any]]:
+    """The jobs of some experiments under a plan, each once, in order."""
+    return in_order(job for each in experiments for job in each.jobs(context) if job.priority <= context.plan.priority)
 
 
-def _is_done(context: Context, cell: Cell) -> bool:
-    found = context.store.load(cell)
-    return found is not None and found.is_done
+def _is_done(context: Context, job: Job[Any]) -> bool:
+    stored = context.store.load(job)
+    return stored is not None and stored.is_done
 
 
-def _untold(cell: Cell, found: JobResult, is_new: bool) -> None:
-    """Nobody is told."""
-
-
-def _outcome(found: JobResult) -> str:
-    if not found.is_done:
-        return found.message if found.status == "not run" else f"failed: {found.message}"
-    views = found.facts.get("views", {})
-    shown = [f"{title} {one['metrics'][_SHOWN]:.4f}" for title, one in views.items() if "metrics" in one]
-    shown += [f"{title} {one['reward']:.3f}" for title, one in views.items() if "reward" in one]
-    said = "; ".join(shown) or str(found.facts.get("stopped", "done"))
-    return f"{said} ({readable(found.seconds)})"
+def _outcome(result: JobResult[Any]) -> str:
+    if not result.is_done:
+        return result.message if result.status == "not run" else f"failed: {result.message}"
+    text = "done"
+    match result.value:
+        case RankedViews(views=views):
+            text = "; ".join(f"{title} {view.metrics[SHOWN_METRIC]:.4f}" for title, view in views.items())
+        case EarnedViews(views=earned):
+            text = "; ".join(f"{title} {view.reward:.3f}" for title, view in earned.items())
+        case Measurement(stopped=str(reason)):
+            text = reason
+    return f"{text} ({readable(result.seconds)})"

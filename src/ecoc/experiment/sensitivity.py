@@ -1,23 +1,22 @@
-"""RQ5: how much depends on alpha, beta and N1. One factor at a time around the paper's values."""
+"""RQ5: sensitivity to alpha, beta and N1. One factor at a time around the values of the paper."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ecoc.experiment.context import Context, Experiment
-from ecoc.experiment.jobs import Cell as Work
-from ecoc.experiment.jobs import JobResult
-from ecoc.experiment.tables import caveats, described, number, point, said
+from ecoc.experiment.jobs import Job, Results
+from ecoc.experiment.tables import caveats, described, no_numbers, number, point
 from ecoc.experiment.variants import BASE, PAPER, VARIANTS, Variant
 from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Section, Series, Table
 
 ENCODERS = ("sasrec",)
 _METRICS = ("hr@20", "ndcg@20")
-_NEEDED = 3  # values of a factor that no budget takes away
+_NEEDED = 3  # values of a factor that every plan keeps
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A setting and its values, in the order in which a budget keeps them."""
+    """A setting and its values; a time budget drops the last ones first."""
 
     name: str
     label: str
@@ -32,79 +31,76 @@ FACTORS = (
 
 
 @dataclass(frozen=True)
-class _Spot:
-    """A value of a factor."""
+class _GridPoint:
+    """One value of a factor."""
 
     factor: Factor
     value: float
     variant: Variant
-    rank: int
+    priority: int
 
 
-def _spots(context: Context) -> list[_Spot]:
-    """The grid; a value that is the paper's own is the run everyone else shares."""
+def _grid(context: Context) -> list[_GridPoint]:
+    """All values of all factors; a value of the paper is the run of the paper's setting."""
     centre = context.config(PAPER, "sasrec", 0).method.model_dump()
     spots = []
     for factor in FACTORS:
         for place, value in enumerate(factor.values):
             is_centre = value == centre[factor.name]
             if factor.name == "n1" and value > context.data.counts.items and not is_centre:
-                continue  # all items are explored already
+                continue  # more actions than items
             exact = int(value) if factor.name == "n1" else float(value)
             variant = (
                 PAPER if is_centre else PAPER.but(f"ecoc-paper-{factor.name}-{value:g}", changes={factor.name: exact})
             )
-            spots.append(_Spot(factor, value, variant, 0 if is_centre else max(0, place - _NEEDED + 1)))
+            spots.append(_GridPoint(factor, value, variant, 0 if is_centre else max(0, place - _NEEDED + 1)))
     return spots
 
 
-def cells(context: Context) -> list[Work]:
-    """Every value of every factor, the paper's own setting, and the backbone to compare with."""
+def jobs(context: Context) -> list[Job[Any]]:
+    """Runs of every value of every factor, of the paper's setting, and of the supervised method to compare with."""
     encoders = context.encoders(ENCODERS)
-    found = context.run_cells([VARIANTS[BASE], PAPER], encoders)
-    return found + [
-        context.run_cell(spot.variant, encoder, seed, rank=spot.rank)
-        for spot in _spots(context)
+    return context.run_jobs([VARIANTS[BASE], PAPER], encoders) + [
+        context.run_job(spot.variant, encoder, seed, priority=spot.priority)
+        for spot in _grid(context)
         for encoder in encoders
         for seed in context.seeds
     ]
 
 
-def section(context: Context, results: Mapping[str, JobResult]) -> Section:
-    """One table, and a line figure a factor."""
-    spots = [spot for spot in _spots(context) if spot.rank <= context.plan.rank]
+def section(context: Context, results: Results) -> Section:
+    """One table, and one line figure per factor."""
+    spots = [spot for spot in _grid(context) if spot.priority <= context.plan.priority]
     centre = context.config(PAPER, "sasrec", 0).method.model_dump()
     fixed = ", ".join(f"{factor.name} = {centre[factor.name]:g}" for factor in FACTORS)
     return Section(
         id="sensitivity",
-        title="Sensitivity: how much depends on α, β and N1",
-        text=[described(context), f"One factor at a time around the paper's values ({fixed}), everything else fixed."],
+        title="Sensitivity to α, β and N1",
+        text=[described(context), f"One factor at a time around the values of the paper ({fixed}); all else is fixed."],
         tables=[_table(context, results, spots)],
         figures=[figure for factor in FACTORS if (figure := _figure(context, results, spots, factor)) is not None],
-        caveats=caveats(context, cells(context), results),
+        caveats=caveats(context, jobs(context), results),
     )
 
 
-def _values(
-    context: Context, results: Mapping[str, JobResult], variant: Variant, encoder: str, metric: str
-) -> list[float]:
+def _values(context: Context, results: Results, variant: Variant, encoder: str, metric: str) -> list[float]:
     """A metric of each finished seed."""
-    found = (results[context.run_cell(variant, encoder, seed).name] for seed in context.seeds)
+    runs = (results.value(context.run_job(variant, encoder, seed)) for seed in context.seeds)
     (title,) = variant.views
-    return [one.facts["views"][title]["metrics"][metric] for one in found if one.is_done]
+    return [run.views[title].metrics[metric] for run in runs if run is not None]
 
 
-def _table(context: Context, results: Mapping[str, JobResult], spots: list[_Spot]) -> Table:
+def _table(context: Context, results: Results, spots: list[_GridPoint]) -> Table:
     columns = [Column(name="value"), Column(name="encoder")]
     columns += [Column(name=name.upper(), better="high") for name in _METRICS]
     body: list[list[Cell]] = []
     groups = []
     for encoder in context.encoders(ENCODERS):
-        for spot in sorted(spots, key=lambda one: (FACTORS.index(one.factor), one.value)):
+        for spot in sorted(spots, key=lambda spot: (FACTORS.index(spot.factor), spot.value)):
             each = [_values(context, results, spot.variant, encoder, name) for name in _METRICS]
-            values: list[Cell] = [number(one) for one in each]
+            values: list[Cell] = [number(of_seeds) for of_seeds in each]
             if not each[0]:
-                values = said(results[context.run_cell(spot.variant, encoder, context.seeds[0]).name].message, 2)
+                values = no_numbers(results.of(context.run_job(spot.variant, encoder, context.seeds[0])).message, 2)
             is_centre = spot.variant is PAPER
             body.append([f"{spot.value:g}{' (the paper)' * is_centre}", encoder, *values])
             groups.append(spot.factor.label)
@@ -114,18 +110,18 @@ def _table(context: Context, results: Mapping[str, JobResult], spots: list[_Spot
         columns=columns,
         rows=body,
         groups=groups,
-        note=f"N1 beyond the {context.data.counts.items:,} items of the catalogue explores all of them.",
+        note=f"The catalogue has {context.data.counts.items:,} items; a larger N1 explores all of them.",
     )
 
 
-def _figure(context: Context, results: Mapping[str, JobResult], spots: list[_Spot], factor: Factor) -> Figure | None:
-    """HR@20 and NDCG@20 over a factor, the backbone dashed."""
-    own = sorted((spot for spot in spots if spot.factor is factor), key=lambda one: one.value)
+def _figure(context: Context, results: Results, spots: list[_GridPoint], factor: Factor) -> Figure | None:
+    """HR@20 and NDCG@20 over a factor; the supervised method is dashed."""
+    own = sorted((spot for spot in spots if spot.factor is factor), key=lambda spot: spot.value)
     series = []
     for encoder in context.encoders(ENCODERS):
         for metric in _METRICS:
-            found = [(spot.value, number(_values(context, results, spot.variant, encoder, metric))) for spot in own]
-            points = [point(value, one) for value, one in found if one is not None]
+            means = [(spot.value, number(_values(context, results, spot.variant, encoder, metric))) for spot in own]
+            points = [point(value, mean) for value, mean in means if mean is not None]
             base = number(_values(context, results, VARIANTS[BASE], encoder, metric))
             if points:
                 series.append(Series(name=f"{metric.upper()}, {encoder}", points=points))
@@ -145,4 +141,4 @@ def _figure(context: Context, results: Mapping[str, JobResult], spots: list[_Spo
     )
 
 
-SENSITIVITY = Experiment("sensitivity", "Sensitivity", cells, section)
+SENSITIVITY = Experiment("sensitivity", "Sensitivity", jobs, section)

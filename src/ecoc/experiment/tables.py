@@ -1,8 +1,9 @@
-"""From cells to tables: means over seeds, paired tests, and what is missing, said in words."""
+"""From job results to tables: means over seeds, paired tests, and the reasons for missing numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,67 +11,66 @@ from numpy.typing import NDArray
 from ecoc.evaluation.metrics import metrics
 from ecoc.evaluation.statistics import holm, paired
 from ecoc.experiment.context import Context
-from ecoc.experiment.jobs import Cell, JobResult
+from ecoc.experiment.jobs import Job, JobResult, Results
+from ecoc.experiment.results import RankedViews, ViewQuality
 from ecoc.experiment.variants import BASE, Variant
-from ecoc.reporting.document import Axis, Figure, Number, Point, Series
-from ecoc.reporting.document import Cell as Value
+from ecoc.reporting.document import Axis, Cell, Figure, Number, Point, Series
 
 SIGNIFICANT = 0.05
-ALIKE = "every method has the same steps, windows, validations and encoder; validation alone chose the weights"
+ALIKE = "all methods have the same steps, windows, validations and encoder; the weights were chosen on validation data"
 NOT_REINFORCEMENT = (
-    "Gains on these metrics are no evidence for reinforcement learning: averaged weights alone bring most of what is"
-    f" reported, hence the row {BASE}; auxiliary losses without any reward do the same (Silva et al., ICML 2024)."
-    " Judge such methods by reward."
+    "Gains on these metrics are no evidence for reinforcement learning: averaged weights alone give most of the gain"
+    f" (row {BASE}), and so do auxiliary losses without any reward (Silva et al., ICML 2024). Compare such methods by"
+    " reward."
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One way a variant is judged, over seeds."""
+    """One view of a variant, over seeds."""
 
     variant: str
     title: str
-    group: str  # the encoder, or what stands in its place
-    cells: tuple[JobResult, ...]  # one a seed, finished ones only
+    group: str  # the encoder, or a title for rows without one
+    runs: tuple[JobResult[RankedViews], ...]  # one per seed, finished ones only
     missing: str = ""  # why there is none
 
     def means(self, metric: str, part: str = "metrics") -> list[float]:
-        """A metric of each seed."""
-        found = (cell.facts["views"][self.title][part] for cell in self.cells)
-        return [one[metric] for one in found if one is not None]
+        """A metric of each seed, over all cases (`metrics`) or a part of them (`seen`, `new`)."""
+        subsets = (getattr(view, part) for view in self.views)
+        return [subset[metric] for subset in subsets if subset is not None]
 
-    def facts(self, name: str) -> list[float]:
-        """Another fact of the view, of each seed."""
-        return [float(cell.facts["views"][self.title][name]) for cell in self.cells]
+    @property
+    def views(self) -> list[ViewQuality]:
+        """Ranking quality of each seed."""
+        return [run.value.views[self.title] for run in self.runs if run.value is not None]
 
     def cases(self, names: Sequence[str]) -> NDArray[np.float64]:
         """Metrics of each case, mean over seeds, [metrics, cases]."""
-        each = [np.stack([metrics(cell.arrays[self.title])[name] for name in names]) for cell in self.cells]
+        each = [np.stack([metrics(run.arrays[self.title])[name] for name in names]) for run in self.runs]
         return np.asarray(np.mean(each, axis=0))
 
 
 NO_ENCODER = "no encoder"
 
 
-def rows_of(
-    context: Context, results: Mapping[str, JobResult], variants: Iterable[Variant], encoders: Sequence[str]
-) -> list[Row]:
-    """The rows of a table, by encoder; a row none of whose seeds is done says why."""
+def rows_of(context: Context, results: Results, variants: Iterable[Variant], encoders: Sequence[str]) -> list[Row]:
+    """The rows of a table, by encoder; a row without a finished seed states why."""
     rows = []
     for group in (*encoders, NO_ENCODER):
         for variant in variants:
             if variant.has_encoder == (group == NO_ENCODER):
                 continue
             encoder = group if variant.has_encoder else encoders[0]
-            found = [results[context.run_cell(variant, encoder, seed).name] for seed in context.seeds]
-            done = tuple(one for one in found if one.is_done)
-            missing = "" if done else found[0].message
+            runs = [results.of(context.run_job(variant, encoder, seed)) for seed in context.seeds]
+            done = tuple(run for run in runs if run.is_done)
+            missing = "" if done else runs[0].message
             rows += [Row(variant.name, title, group, done, missing) for title in variant.views]
     return rows
 
 
 def number(values: Sequence[float], mark: str = "") -> Number | None:
-    """Mean, and standard deviation where there are several."""
+    """Mean of the finite values, with their standard deviation if there are several."""
     finite = [value for value in values if np.isfinite(value)]
     if not finite:
         return None
@@ -80,27 +80,27 @@ def number(values: Sequence[float], mark: str = "") -> Number | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """From the base of the same encoder, over the cases of all seeds."""
+    """Difference from the base of the same encoder, over the cases of all seeds."""
 
     value: Number
-    p: float  # corrected for all the differences of a table
+    p: float  # corrected for all differences of the table
 
     @property
     def mark(self) -> str:
-        """A star where chance is no likely cause."""
+        """A star for a significant difference."""
         return "*" if self.p < SIGNIFICANT else ""
 
 
 def differences(context: Context, rows: Sequence[Row], metric: str) -> dict[tuple[str, str], Difference]:
     """Each row minus `supervised+ema` of its group: paired over cases, bootstrapped over users, Holm over all."""
-    bases = {row.group: row for row in rows if row.variant == BASE and row.cells}
-    others = [row for row in rows if row.variant != BASE and row.cells and row.group in bases]
+    bases = {row.group: row for row in rows if row.variant == BASE and row.runs}
+    others = [row for row in rows if row.variant != BASE and row.runs and row.group in bases]
     if not others:
         return {}
     ours = np.concatenate([row.cases([metric]) for row in others])
     theirs = np.concatenate([bases[row.group].cases([metric]) for row in others])
-    found = paired(ours, theirs, context.bench.users)
-    columns = zip(others, found.difference, found.low, found.high, holm(found.p), strict=True)
+    tests = paired(ours, theirs, context.evaluator.users)
+    columns = zip(others, tests.difference, tests.low, tests.high, holm(tests.p), strict=True)
     return {
         (row.group, row.title): Difference(Number(value=float(value), low=float(low), high=float(high)), float(p))
         for row, value, low, high, p in columns
@@ -108,58 +108,59 @@ def differences(context: Context, rows: Sequence[Row], metric: str) -> dict[tupl
 
 
 def earned_by(
-    context: Context, results: Mapping[str, JobResult], variants: Iterable[Variant], encoders: Sequence[str]
+    context: Context, results: Results, variants: Iterable[Variant], encoders: Sequence[str]
 ) -> dict[tuple[str, str], list[float]]:
-    """True reward of each seed, by encoder and title; nothing where no truth is known."""
-    found: dict[tuple[str, str], list[float]] = {}
+    """True reward of each seed, by encoder and title; empty if the truth is unknown."""
+    rewards: dict[tuple[str, str], list[float]] = {}
     if context.market is None:
-        return found
+        return rewards
     for variant, encoder, seed in product(variants, encoders, context.seeds):
-        one = results.get(context.truth_cell(variant, encoder, seed).name)
-        for title, view in one.facts.get("views", {}).items() if one is not None else ():
-            found.setdefault((encoder, title), []).append(view["reward"])
-    return found
+        earned = results.value(context.truth_job(variant, encoder, seed))
+        for title, view in earned.views.items() if earned is not None else ():
+            rewards.setdefault((encoder, title), []).append(view.reward)
+    return rewards
 
 
-def caveats(context: Context, cells: Iterable[Cell], results: Mapping[str, JobResult], *more: str) -> list[str]:
-    """What a reader must know: what was trimmed, failed or not run, and what holds of the numbers anyway."""
-    said = list(context.plan.trimmed)
-    found = {cell.name: results[cell.name] for cell in cells if cell.name in results}
-    said += [f"{name}: failed: {one.message}" for name, one in sorted(found.items()) if one.status == "failed"]
-    late = sorted(name for name, one in found.items() if one.status == "not run")
+def caveats(context: Context, jobs: Iterable[Job[Any]], results: Results, *more: str) -> list[str]:
+    """What limits the results: cuts of the plan, jobs that failed or did not run, a single seed, and `more`."""
+    sentences = list(context.plan.trimmed)
+    by_name = {job.name: results.of(job) for job in jobs if job in results}
+    failed = {name: result for name, result in sorted(by_name.items()) if result.status == "failed"}
+    sentences += [f"{name}: failed: {result.message}" for name, result in failed.items()]
+    late = sorted(name for name, result in by_name.items() if result.status == "not run")
     if late:
-        said.append(f"not run, out of time: {', '.join(late)}"[:10_000])
+        sentences.append(f"not run, out of time: {', '.join(late)}"[:10_000])
     if context.plan.seeds == 1:
-        said.append("one seed: how much luck is in these numbers is not known")
-    return [*said, *more]
+        sentences.append("one seed: the variation between seeds is unknown")
+    return [*sentences, *more]
 
 
 def described(context: Context) -> str:
-    """The setting of a table in one sentence."""
-    counts, seeds = context.data.counts, context.plan.seeds
-    among = f"all {counts.items:,} items" + ", the user's own past left out" * context.asked.exclude_seen
+    """The setting of a table, in one sentence."""
+    counts, seeds, cases = context.data.counts, context.plan.seeds, len(context.evaluator.cases)
+    among = f"all {counts.items:,} items" + ", without the items of the user's past" * context.request.exclude_seen
     return (
-        f"{context.plan.steps:,} training steps a run, {seeds} seed{'s' * (seeds > 1)}, {len(context.bench.cases):,}"
+        f"{context.plan.steps:,} training steps per run, {seeds} seed{'s' * (seeds > 1)}, {cases:,}"
         f" test cases ranked among {among}; {ALIKE}."
     )
 
 
-def said(why: str, width: int) -> list[Value]:
-    """Why a row has no numbers, in place of the first of them."""
-    first: list[Value] = [why[:200] or "not run"]
+def no_numbers(reason: str, width: int) -> list[Cell]:
+    """Cells of a row without numbers: the reason in the first, the rest empty."""
+    first: list[Cell] = [reason[:200] or "not run"]
     return first + [None] * (width - 1)
 
 
 def bars(name: str, title: str, label: str, values: Sequence[tuple[str, str, Number | None]]) -> Figure | None:
-    """Group, category and number each: a series a group, whiskers of one standard deviation."""
-    shown = [(group, category, found) for group, category, found in values if found is not None]
+    """Bars from (group, category, number): one series per group, whiskers of one standard deviation."""
+    shown = [(group, category, value) for group, category, value in values if value is not None]
     if not shown:
         return None
     categories = list(dict.fromkeys(category for _, category, _ in shown))
     series = [
         Series(
             name=group,
-            points=[point(categories.index(category), found) for own, category, found in shown if own == group],
+            points=[point(categories.index(category), value) for own, category, value in shown if own == group],
         )
         for group in dict.fromkeys(group for group, _, _ in shown)
     ]
@@ -174,9 +175,9 @@ def bars(name: str, title: str, label: str, values: Sequence[tuple[str, str, Num
     )
 
 
-def point(x: float, found: Number) -> Point:
-    """A number in a plot, with its interval or else its standard deviation."""
-    if found.low is not None and found.high is not None:
-        return Point(x=x, y=found.value, low=found.low, high=found.high)
-    half = found.sd or 0.0
-    return Point(x=x, y=found.value, low=found.value - half, high=found.value + half)
+def point(x: float, number: Number) -> Point:
+    """A number as a point of a plot, with its interval or else its standard deviation."""
+    if number.low is not None and number.high is not None:
+        return Point(x=x, y=number.value, low=number.low, high=number.high)
+    half = number.sd or 0.0
+    return Point(x=x, y=number.value, low=number.value - half, high=number.value + half)

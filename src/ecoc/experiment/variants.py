@@ -1,8 +1,8 @@
-"""Variants: what the rows of the tables are trained with. One home for every setting that makes a comparison fair.
+"""Variants: methods with settings, one or more rows of a table each. All settings of a fair comparison are here.
 
-All variants of one table get the same steps, windows, validations and encoder. Averaged weights stand beside the online
-ones for every method but plain `supervised`; ECoC averages its own. On the paper's datasets its presets are the common
-ground; elsewhere it is the defaults, and `ecoc-paper` takes the losses of preset `paper` alone.
+All variants of a table have the same steps, windows, validations and encoder. Every method but plain `supervised` also
+has averaged weights; ECoC averages its own. On the paper's datasets all variants start from the preset of the dataset;
+elsewhere from the defaults, and `ecoc-paper` takes the losses of preset `paper` alone.
 """
 
 from collections.abc import Mapping
@@ -21,43 +21,43 @@ BASE = "supervised+ema"
 PAPER_DATA = ("yelp", "tmall", "rl4rs")  # source formats, which name their presets
 VALIDATIONS = 5
 _VALIDATION_CASES = 1000
-_LOOKED_AT, _KINDS = 1 << 20, 100  # rewards of more kinds than this are amounts
-_TAU, _PAPER_TAU = 0.02, 0.005  # rate of averaged weights: ecoc's default, the paper's
+_SAMPLED, _KINDS = 1 << 20, 100  # rewards looked at; with more distinct values than this they are amounts
+_TAU, _PAPER_TAU = 0.02, 0.005  # rate of averaged weights: default of ecoc, and of the paper
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with settings of its own. `views` are the ways it is judged: row title -> how it acts."""
+    """A method with its own settings. `views` are its rows in a table: title -> ranking mode."""
 
     name: str
     method: str
-    changes: Mapping[str, Any] = field(default_factory=dict)  # of the method's settings
+    changes: Mapping[str, Any] = field(default_factory=dict)  # in the settings of the method
     train: Mapping[str, Any] = field(default_factory=dict)
     views: Mapping[str, RankBy | None] = field(default_factory=dict)
-    paced_as: str = ""  # the variant that costs as much a step
+    timed_as: str = ""  # the variant with the same cost per step
 
     @property
     def is_paper(self) -> bool:
-        """Whether it has the paper's losses."""
+        """Whether it has the losses of the paper."""
         return self.name.startswith("ecoc-paper")
 
     @property
     def has_encoder(self) -> bool:
-        """Whether it uses an encoder at all."""
+        """Whether its method uses an encoder."""
         return METHODS[self.method].has_encoder
 
     def but(
         self, name: str, *, changes: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None
     ) -> "Variant":
-        """The same with some settings changed."""
-        views = {title.replace(self.name, name): how for title, how in self.views.items()}
+        """The same variant with some settings changed."""
+        views = {title.replace(self.name, name): mode for title, mode in self.views.items()}
         return replace(
             self,
             name=name,
             changes={**self.changes, **(changes or {})},
             train={**self.train, **(train or {})},
             views=views,
-            paced_as=self.paced_as or self.name,
+            timed_as=self.timed_as or self.name,
         )
 
 
@@ -69,8 +69,8 @@ ECOC = Variant("ecoc", "ecoc", views={"ecoc, w = 0": "policy", "ecoc, w = 10": "
 PAPER = Variant("ecoc-paper", "ecoc", views={"ecoc-paper": None})
 
 VARIANTS: dict[str, Variant] = {
-    one.name: one
-    for one in (
+    variant.name: variant
+    for variant in (
         _plain("supervised"),
         _plain(BASE, "supervised"),
         ECOC,
@@ -81,7 +81,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def variant_of(name: str) -> Variant:
-    """By its name; any other trained method takes part with its default settings."""
+    """A variant by name; any other trained method has its default settings."""
     if name in VARIANTS:
         return VARIANTS[name]
     known = [*VARIANTS, *(each for each in METHODS if each not in VARIANTS and METHODS[each].is_trained)]
@@ -91,19 +91,19 @@ def variant_of(name: str) -> Variant:
 
 
 def preset_of(data: Dataset) -> str | None:
-    """The preset of a dataset that is one of the paper's."""
+    """Name of the preset, for a dataset of the paper; else None."""
     return data.manifest.source if data.manifest.source in PAPER_DATA else None
 
 
 def _paper_scale(data: Dataset) -> str:
-    """As the paper scales rewards: stars and clicks as they are, amounts of money by their mean."""
-    return "mean" if len(np.unique(data.rewards[:_LOOKED_AT])) > _KINDS else "none"
+    """Reward scale of the paper: stars and clicks unchanged, amounts of money divided by their mean."""
+    return "mean" if len(np.unique(data.rewards[:_SAMPLED])) > _KINDS else "none"
 
 
 def settings(
     variant: Variant, encoder: str, data: Dataset, *, steps: int, seed: int = 0, threads: int = 1
 ) -> RunConfig:
-    """Everything a run is trained with."""
+    """Complete settings of a run."""
     preset = preset_of(data)
     method: dict[str, Any] = {}
     common: dict[str, Any] = {"encoder": {}, "train": {}}
@@ -112,12 +112,12 @@ def settings(
         method = common["method"]
     train = dict(common["train"])
     if variant.is_paper:
-        train["reward_scale"] = train.get("reward_scale", _paper_scale(data))  # what the paper's alpha is meant for
+        train["reward_scale"] = train.get("reward_scale", _paper_scale(data))  # the paper chose alpha for it
         method = method or open_preset("paper", encoder=encoder, method="ecoc")["method"]
-    elif variant.method == "ecoc" and preset is not None:  # the default's losses are made for rewards up to 1
+    elif variant.method == "ecoc" and preset is not None:  # the default losses expect rewards up to 1
         method = open_preset(preset, encoder=encoder, method="supervised")["method"]
         train |= {"reward_scale": "auto", "act_with": "best"}
-    if 0 < data.counts.items <= method.get("n2", 0):  # a softmax over all items is no dearer, and exact
+    if 0 < data.counts.items <= method.get("n2", 0):  # a softmax over all items costs no more and is exact
         method |= {"loss": "full", "n2": 0}
     if variant.name != "supervised" and variant.method != "ecoc":
         train["ema"] = _PAPER_TAU if preset is not None else _TAU

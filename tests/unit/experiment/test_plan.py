@@ -1,4 +1,4 @@
-"""How a plan is fitted into a budget: openly, the same way every time, and never to more than was asked."""
+"""How a plan is fitted into a budget: openly, the same way every time, and never to more than was requested."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoc.errors import InputError
-from ecoc.experiment.plan import PLANS, Plan, Plans, fit, least_steps, parse_budget, readable, trimmings
+from ecoc.experiment.plan import PLANS, Plan, Plans, cuts, fit, least_steps, parse_budget, readable
 
 
 @pytest.mark.parametrize(
@@ -37,64 +37,66 @@ def test_times_are_said_in_their_unit() -> None:
     assert [readable(n) for n in (5, 89, 120, 7200)] == ["5 s", "89 s", "2 min", "2.0 h"]
 
 
-PLANS_ASKED = st.builds(Plan, steps=st.integers(1, 5000), seeds=st.integers(1, 6), rank=st.integers(0, 5))
+PLANS_REQUESTED = st.builds(Plan, steps=st.integers(1, 5000), seeds=st.integers(1, 6), priority=st.integers(0, 5))
 PACES = st.tuples(st.floats(1e-4, 0.5), st.floats(0.0, 20.0), st.lists(st.integers(1, 9), min_size=6, max_size=6))
 
 
 def priced(pace: tuple[float, float, list[int]]) -> Callable[[Plan], float]:
-    """Seconds of a plan whose rank r has so many cells."""
-    step, fixed, cells = pace
-    return lambda plan: plan.seeds * sum(cells[: plan.rank + 1]) * (fixed + step * plan.steps)
+    """Seconds of a plan whose priority p has so many jobs."""
+    step, fixed, jobs = pace
+    return lambda plan: plan.seeds * sum(jobs[: plan.priority + 1]) * (fixed + step * plan.steps)
 
 
-@given(PLANS_ASKED, PACES, st.floats(0.1, 1e5))
-def test_a_plan_fits_wherever_the_least_does(asked: Plan, pace: tuple[float, float, list[int]], limit: float) -> None:
+@given(PLANS_REQUESTED, PACES, st.floats(0.1, 1e5))
+def test_a_plan_fits_where_the_least_does(
+    requested: Plan, pace: tuple[float, float, list[int]], limit: float
+) -> None:
     cost = priced(pace)
-    plan = fit(asked, cost, limit)
-    least = Plan(least_steps(asked.steps), 1, 0)
+    plan = fit(requested, cost, limit)
+    least = Plan(least_steps(requested.steps), 1, 0)
     assert plan.seconds == cost(plan)
     if cost(least) <= limit:
         assert cost(plan) <= limit
     else:
-        assert (plan.steps, plan.seeds, plan.rank) == (least.steps, least.seeds, least.rank)
+        assert (plan.steps, plan.seeds, plan.priority) == (least.steps, least.seeds, least.priority)
 
 
-@given(PLANS_ASKED, PACES, st.floats(0.1, 1e5))
+@given(PLANS_REQUESTED, PACES, st.floats(0.1, 1e5))
 def test_no_plan_asks_for_more_or_goes_below_the_floor(
-    asked: Plan, pace: tuple[float, float, list[int]], limit: float
+    requested: Plan, pace: tuple[float, float, list[int]], limit: float
 ) -> None:
-    plan = fit(asked, priced(pace), limit)
-    assert least_steps(asked.steps) <= plan.steps <= asked.steps
-    assert 1 <= plan.seeds <= asked.seeds
-    assert 0 <= plan.rank <= asked.rank
+    plan = fit(requested, priced(pace), limit)
+    assert least_steps(requested.steps) <= plan.steps <= requested.steps
+    assert 1 <= plan.seeds <= requested.seeds
+    assert 0 <= plan.priority <= requested.priority
 
 
-@given(PLANS_ASKED, PACES, st.floats(0.1, 1e5), st.floats(1.0, 100.0))
+@given(PLANS_REQUESTED, PACES, st.floats(0.1, 1e5), st.floats(1.0, 100.0))
 def test_more_time_never_means_less(
-    asked: Plan, pace: tuple[float, float, list[int]], limit: float, times: float
+    requested: Plan, pace: tuple[float, float, list[int]], limit: float, times: float
 ) -> None:
     """Rows count most, then seeds, then steps: that is the order in which they are given up."""
-    small, large = (fit(asked, priced(pace), budget) for budget in (limit, limit * times))
-    assert (small.rank, small.seeds, small.steps) <= (large.rank, large.seeds, large.steps)
+    small, large = (fit(requested, priced(pace), budget) for budget in (limit, limit * times))
+    assert (small.priority, small.seeds, small.steps) <= (large.priority, large.seeds, large.steps)
 
 
-@given(PLANS_ASKED, PACES, st.floats(0.1, 1e5))
+@given(PLANS_REQUESTED, PACES, st.floats(0.1, 1e5))
 def test_no_time_is_left_unused_by_a_whole_step(
-    asked: Plan, pace: tuple[float, float, list[int]], limit: float
+    requested: Plan, pace: tuple[float, float, list[int]], limit: float
 ) -> None:
-    cost, plan = priced(pace), fit(asked, priced(pace), limit)
-    if plan.steps < asked.steps and cost(plan) <= limit:
-        assert cost(Plan(plan.steps + 1, plan.seeds, plan.rank)) > limit
+    cost, plan = priced(pace), fit(requested, priced(pace), limit)
+    if plan.steps < requested.steps and cost(plan) <= limit:
+        assert cost(Plan(plan.steps + 1, plan.seeds, plan.priority)) > limit
 
 
-@given(PLANS_ASKED, PACES, st.floats(0.1, 1e5))
-def test_everything_taken_away_is_said(asked: Plan, pace: tuple[float, float, list[int]], limit: float) -> None:
-    plan = fit(asked, priced(pace), limit)
-    left_out = ["some row"] * (plan.rank < asked.rank)
-    said = " ".join(trimmings(asked, plan, limit, left_out))
-    assert ("training steps" in said) == (plan.steps < asked.steps)
-    assert ("seeds" in said) == (plan.seeds < asked.seeds)
-    assert ("some row" in said) == (plan.rank < asked.rank)
+@given(PLANS_REQUESTED, PACES, st.floats(0.1, 1e5))
+def test_everything_taken_away_is_said(requested: Plan, pace: tuple[float, float, list[int]], limit: float) -> None:
+    plan = fit(requested, priced(pace), limit)
+    left_out = ["some row"] * (plan.priority < requested.priority)
+    said = " ".join(cuts(requested, plan, limit, left_out))
+    assert ("training steps" in said) == (plan.steps < requested.steps)
+    assert ("seeds" in said) == (plan.seeds < requested.seeds)
+    assert ("some row" in said) == (plan.priority < requested.priority)
     assert ("not run" in said) == (plan.seconds > limit)
 
 
@@ -104,7 +106,7 @@ def test_everything_taken_away_is_said(asked: Plan, pace: tuple[float, float, li
 )
 def test_steps_go_before_seeds_and_seeds_before_rows(limit: float, expected: tuple[int, int, int]) -> None:
     plan = fit(Plan(1000, 3, 1), priced((1.0, 0.0, [1, 1, 0, 0, 0, 0])), limit)
-    assert (plan.steps, plan.seeds, plan.rank) == expected
+    assert (plan.steps, plan.seeds, plan.priority) == expected
 
 
 def test_asked_again_the_plan_is_the_same(tmp_path: Path) -> None:

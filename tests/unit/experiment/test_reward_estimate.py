@@ -6,7 +6,7 @@ import pytest
 
 import ecoc
 from ecoc.experiment.context import Context, Request
-from ecoc.experiment.jobs import Store
+from ecoc.experiment.jobs import JobStore
 from ecoc.experiment.plan import Plan
 from ecoc.experiment.reward import simulate_seconds
 
@@ -17,8 +17,8 @@ def expected(folder: Path, reward: str) -> float:
     data = ecoc.prepare(
         folder / "log.csv", folder / "data", user="user", item="item", time="time", feedback="event", reward=reward
     )
-    asked = Request("reward", None, None, 1, 10, None, 100, 0)
-    return simulate_seconds(Context(data, folder, Store(folder, {}), asked, Plan(10, 1, 0)), policies=0)
+    request = Request("reward", None, None, 1, 10, None, 100, 0)
+    return simulate_seconds(Context(data, folder, JobStore(folder, {}), request, Plan(10, 1, 0)), policies=0)
 
 
 def test_refusals_that_are_made_up_take_time_too(tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ def test_an_unknown_method_is_told_the_nearest() -> None:
 
 
 def test_a_pace_is_measured_and_kept(data: Dataset) -> None:
-    found = measure(data, config("sa2c", data), stretch_seconds=0.01)
-    assert StepCost.of(found.values()) == found
+    found = measure(data, config("sa2c", data), repeat_seconds=0.01)
+    assert StepCost.model_validate(found.model_dump()) == found
     assert 0 < found.cpu < 5
     assert found.epoch_seconds == found.cpu * found.epoch_steps
     assert found.case > 0
