@@ -48,9 +48,7 @@ def priced(pace: tuple[float, float, list[int]]) -> Callable[[Plan], float]:
 
 
 @given(PLANS_REQUESTED, PACES, st.floats(0.1, 1e5))
-def test_a_plan_fits_where_the_least_does(
-    requested: Plan, pace: tuple[float, float, list[int]], limit: float
-) -> None:
+def test_a_plan_fits_where_the_least_does(requested: Plan, pace: tuple[float, float, list[int]], limit: float) -> None:
     cost = priced(pace)
     plan = fit(requested, cost, limit)
     least = Plan(least_steps(requested.steps), 1, 0)
