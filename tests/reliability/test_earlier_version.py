@@ -92,3 +92,16 @@ def test_a_report_of_an_experiment_is_drawn_again(folders: Path) -> None:
     assert content["sections"] == 1
     assert content["tables"]
     assert "ecoc" in (folders / "experiment" / "report.html").read_text().lower()
+
+
+def test_the_jobs_of_an_experiment_are_found_again(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ecoc.__version__", "0.1.0")  # another version computes every job again, on purpose
+    out = folders / "experiment"
+    (out / "plan.json").write_text('{"plans": {}}')
+    before = {path: path.stat().st_mtime_ns for path in out.glob("cells/**/*.json")}
+    words = ["--seeds", 1, "--steps", 10, "--max-cases", 100, "--encoders", "gru4rec"]
+    content = answer("reproduce", "ablation", folders / "data", "-o", out, *words)
+    assert {row["status"] for row in content["cells"]} == {"done"}
+    assert len(before) == 21
+    assert {path: path.stat().st_mtime_ns for path in out.glob("cells/**/*.json")} == before
+    assert not (out / "runs").exists(), "nothing was trained"
