@@ -160,7 +160,7 @@ def _learned_first(simulation: SimulationResult, table: Table) -> list[list[Cell
 
 def weight_text(choice: WeightChoice) -> str:
     """Reward and ranking quality over the weight, and the choice."""
-    first, *doubts = outcome(choice)
+    first, *reasons = outcome(choice)
     title = "roll-outs from validation histories, in simulators fitted on the training part of the log"
     lines = [
         f"{choice.run}: the weight w of the long-term value; {title}",
@@ -169,7 +169,7 @@ def weight_text(choice: WeightChoice) -> str:
         "",
         f"  {first}" + ("" if choice.w is None else "; written into the run, which ranks by it from now on"),
     ]
-    return "\n".join([*lines, *(f"  {doubt}" for doubt in doubts)])
+    return "\n".join([*lines, *(f"  {reason}" for reason in reasons)])
 
 
 def norm_test_text(test: NormTestResult) -> str:

@@ -95,7 +95,7 @@ def _joined(documents: Sequence[Document], title: str | None) -> Document:
     return Document(
         title=(title or _title(documents))[:_LONGEST_NAME],
         summary=[text for document in documents for text in document.summary],
-        facts=_facts(documents),
+        facts=_provenance(documents),
         sections=[section.model_copy(update={"id": name}) for section, name in zip(sections, ids, strict=True)],
     )
 
@@ -105,19 +105,19 @@ def _title(documents: Sequence[Document]) -> str:
     return "; ".join(titles) if len(titles) < 4 else f"{titles[0][:200]} and {len(titles) - 1} more"
 
 
-def _facts(documents: Sequence[Document]) -> dict[str, str]:
+def _provenance(documents: Sequence[Document]) -> dict[str, str]:
     """A fact that differs between documents is given for each of them."""
-    facts: dict[str, str] = {}
+    provenance: dict[str, str] = {}
     documents = [document for document in documents if document.facts]
     for key in dict.fromkeys(key for document in documents for key in document.facts):
         values = {document.facts.get(key) for document in documents}
         if len(values) == 1:
-            facts[key] = documents[0].facts[key]
+            provenance[key] = documents[0].facts[key]
             continue
         for place, document in enumerate(documents, 1):
             if key in document.facts:
-                facts[f"{key} ({place}: {document.title})"[:_LONGEST_NAME]] = document.facts[key]
-    return facts
+                provenance[f"{key} ({place}: {document.title})"[:_LONGEST_NAME]] = document.facts[key]
+    return provenance
 
 
 def _target(first: Path, out: Path | None) -> Path:

@@ -47,14 +47,14 @@ def outcome(choice: WeightChoice) -> list[str]:
     """Which weight was chosen and why; which weights have an estimate that cannot be trusted."""
     if choice.w is None:
         return [f"not chosen, the run ranks as before: {'; '.join(choice.reasons)}"]
-    doubts = [f"w = {p.w:g} is not trusted: {'; '.join(p.reasons)}" for p in choice.points if p.reasons]
-    return [f"chosen: w = {choice.w:g}, the smallest weight within 2 % of the best trusted reward", *doubts]
+    reasons = [f"w = {p.w:g} is not trusted: {'; '.join(p.reasons)}" for p in choice.points if p.reasons]
+    return [f"chosen: w = {choice.w:g}, the smallest weight within 2 % of the best trusted reward", *reasons]
 
 
 def weight_section(choice: WeightChoice) -> Section:
     """The section of a run whose weight was chosen."""
-    first, *doubts = outcome(choice)
-    note = " ".join(f"{doubt}." for doubt in doubts)
+    first, *reasons = outcome(choice)
+    note = " ".join(f"{reason}." for reason in reasons)
     return Section(
         id="weight",
         title="Choice of the weight w of the long-term value",
