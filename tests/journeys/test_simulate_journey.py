@@ -92,7 +92,7 @@ def test_a_log_that_teaches_too_little_lets_nothing_be_chosen(journey: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("supervised", "--fit-on", "tests"), "expected log, test, train"),
+        (("supervised", "--fit-on", "tests"), "did you mean 'test'"),
         (("ecoc", "supervised", "--choose-w"), "no critic"),
         (("ecoc", "--choose-w", "--fit-on", "log"), "must not see the test split"),
         (("supervised", "foreign"), "trained on other data"),
