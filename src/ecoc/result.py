@@ -1,6 +1,7 @@
 """Base of every typed result: a frozen model that prints, dumps to JSON and turns into a table."""
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,9 +53,9 @@ class Result(Config):
 class TableResult(Result):
     """A result that holds a table."""
 
+    @abstractmethod
     def records(self) -> Sequence[Row]:
         """The table, row by row; all rows have the same keys."""
-        raise NotImplementedError
 
     def to_table(self) -> pa.Table:
         """The table as an Arrow table."""

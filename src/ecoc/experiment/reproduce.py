@@ -2,11 +2,8 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-import torch
 
 import ecoc
 from ecoc.arguments import StrPath, as_count, as_path, as_text
@@ -26,7 +23,7 @@ from ecoc.reporting.document import Document, Section, load_document, save_docum
 from ecoc.reporting.provenance import made_with
 from ecoc.reporting.write import report
 from ecoc.storage.atomic import lock
-from ecoc.training.train import open_windows
+from ecoc.training.train import open_windows, torch_threads
 from ecoc.world import parse_world
 
 ALL = "all"
@@ -79,7 +76,7 @@ def reproduce(  # noqa: PLR0913 - one parameter per setting
     _check(request)
     runner = Runner(Clock(request.budget), progress or no_progress)
     _begin(folder)
-    with lock(folder.absolute()), _threads(threads or 1):
+    with lock(folder.absolute()), torch_threads(threads or 1):
         Plans(folder).begin()
         dataset = _open(data, folder, seed, runner.progress)
         common = {"data": dataset.checksum, "ecoc": ecoc.__version__}
@@ -150,16 +147,6 @@ def _begin(folder: Path) -> None:
         raise InputError(f"{folder}: {error.strerror}; choose another folder") from None
     if entries - {f"{PLANS}.partial"} and PLANS not in entries:
         raise InputError(f"{folder}: holds files that ecoc reproduce did not write; choose another folder")
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _open(data: Dataset | StrPath, folder: Path, seed: int, progress: ProgressCallback) -> Dataset:

@@ -88,7 +88,7 @@ def train(  # noqa: PLR0913 - one parameter per choice
             if (run.path / RESULT).is_file():
                 return run
         try:
-            with _threads(chosen.train.threads):
+            with torch_threads(chosen.train.threads):
                 _work(run, dataset, chosen, callbacks, progress or no_progress)
         except (KeyboardInterrupt, Terminated) as error:
             error.args = (_interrupted(error, run, dataset),)
@@ -135,7 +135,8 @@ def _interrupted(error: BaseException, run: Run, data: Dataset) -> str:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use this many threads inside the block, and as many as before after it."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
