@@ -22,6 +22,7 @@ Judging
     evaluate        ranking quality on the test split, with intervals
     compare         paired differences between runs, with p-values
     simulate        estimate from the log what each policy would earn
+    RolloutConfig   how simulators are fitted and policies are rolled out in them
     choose_weight   choose the weight w of the long-term value on validation roll-outs
     normtest        test whether angles or norms of item vectors decide the ranking
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from ecoc.experiment.reproduce import reproduce
     from ecoc.model import Model, Recommendations, load
     from ecoc.ope.choose_weight import choose_weight
+    from ecoc.ope.results import RolloutConfig
     from ecoc.ope.simulate import simulate
     from ecoc.progress import Callback, StepResult, ValidationResult
     from ecoc.reporting.write import report
@@ -87,6 +89,7 @@ _HOMES = {
     "evaluate": "ecoc.evaluation.evaluate",
     "compare": "ecoc.evaluation.compare",
     "simulate": "ecoc.ope.simulate",
+    "RolloutConfig": "ecoc.ope.results",
     "choose_weight": "ecoc.ope.choose_weight",
     "normtest": "ecoc.evaluation.norm_test",
     "reproduce": "ecoc.experiment.reproduce",
@@ -109,6 +112,7 @@ __all__ = [
     "Model",
     "Recommendations",
     "ResourceError",
+    "RolloutConfig",
     "Run",
     "StepResult",
     "TrainResult",

@@ -65,12 +65,11 @@ def as_id(value: object, name: str) -> str:
 
 def as_count(value: object, name: str, *, least: int = 0, most: int | None = None) -> int:
     """A whole number."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise refusal(name, f"a whole number, {_range(least, most)}", value)
-    count = int(value)
-    if count < least or (most is not None and count > most):
-        raise refusal(name, f"a whole number, {_range(least, most)}", value)
-    return count
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        count = int(value)
+        if count >= least and (most is None or count <= most):
+            return count
+    raise refusal(name, f"a whole number, {_range(least, most)}", value)
 
 
 def as_number(value: object, name: str, *, least: float = -math.inf, most: float = math.inf) -> float:

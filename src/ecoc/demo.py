@@ -24,7 +24,7 @@ from ecoc.progress import ProgressCallback
 from ecoc.reporting.sections.demo import truth_table, weights_table, write_report
 from ecoc.reporting.tables import text
 from ecoc.reporting.text import ranking_text, rollout_text
-from ecoc.result import Result
+from ecoc.result import Result, attributes
 from ecoc.runs.folder import is_run
 from ecoc.training.train import train
 from ecoc.world import POLICIES, Market, evaluate
@@ -138,12 +138,7 @@ def demo(
         metrics=compared,
         policies=[
             PolicyReward(
-                name=kind,
-                true_reward=result.reward,
-                low=result.low,
-                high=result.high,
-                coverage=result.coverage,
-                tempting=result.tempting,
+                name=kind, true_reward=result.reward, **attributes(result, "low", "high", "coverage", "tempting")
             )
             for kind, result in results.items()
         ],

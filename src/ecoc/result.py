@@ -27,16 +27,11 @@ class Result(Config):
         protected_namespaces=(),
     )
 
-    @classmethod
-    def _field_of(cls, key: str) -> str:
-        for name, field in cls.model_fields.items():
-            if key in (name, field.alias):
-                return name
-        raise KeyError(key)
-
     def __getitem__(self, key: str) -> Any:
         """Value of a JSON key, as when results were dictionaries."""
-        name = self._field_of(key)
+        if key not in self:
+            raise KeyError(key)
+        name = next(name for name, field in type(self).model_fields.items() if key in (name, field.alias))
         warnings.warn(
             f"results are no longer dictionaries: write .{name} in place of ['{key}']", DeprecationWarning, stacklevel=2
         )
@@ -74,6 +69,11 @@ class TableResult(Result):
 
     def __repr__(self) -> str:
         return f"<{self.heading()}>"
+
+
+def attributes(holder: object, *names: str) -> dict[str, Any]:
+    """Attributes of an object by name, such as columns of a table."""
+    return {name: getattr(holder, name) for name in names}
 
 
 def as_pandas(table: pa.Table) -> Any:

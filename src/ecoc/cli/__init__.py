@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 
-from ecoc.cli import (
+from ecoc.cli import (  # noqa: F401 - each module declares its command
     compare,
     demo,
     evaluate,
@@ -21,21 +21,7 @@ from ecoc.cli.app import app
 from ecoc.cli.console import Interrupted, listen_for_sigterm
 from ecoc.errors import EcocError, Terminated, is_out_of_memory
 
-__all__ = [
-    "app",
-    "compare",
-    "demo",
-    "evaluate",
-    "info",
-    "main",
-    "normtest",
-    "prepare",
-    "recommend",
-    "report",
-    "reproduce",
-    "simulate",
-    "train",
-]
+__all__ = ["app", "main"]
 
 _OUT_OF_MEMORY = (
     "out of memory; pass a smaller --memory (prepare), encoder.dim or train.batch (train), or use a larger machine"
@@ -59,16 +45,13 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
         sys.exit(0)
-    except OSError as error:
-        if is_out_of_memory(error):
-            _fail(error, _OUT_OF_MEMORY, 5)
-        _fail(error, f"{error.filename or 'a file'}: {error.strerror or error}; check the disk, then try again", 5)
     except Exception as error:
         if is_out_of_memory(error):
             _fail(error, _OUT_OF_MEMORY, 5)
-        _fail(
-            error, f"internal error: {type(error).__name__}: {error}; please report it, with the output of --debug", 1
-        )
+        if isinstance(error, OSError):
+            _fail(error, f"{error.filename or 'a file'}: {error.strerror or error}; check the disk, then try again", 5)
+        message = f"internal error: {type(error).__name__}: {error}; please report it, with the output of --debug"
+        _fail(error, message, 1)
 
 
 def _fail(error: BaseException, message: str, code: int) -> None:

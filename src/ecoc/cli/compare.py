@@ -1,5 +1,7 @@
 """`ecoc compare`."""
 
+from dataclasses import asdict
+
 from ecoc.cli.app import answer, command
 from ecoc.cli.console import progress
 from ecoc.cli.options import Cases, ComparedMetrics, Compute, FinishedRuns, Output, Ranking
@@ -23,6 +25,6 @@ def compare(
     seed = compute.use()
     with progress(output.quiet) as watch:
         result = run_comparison(
-            runs, metrics=metric or COMPARED, **cases.arguments(), **ranking.arguments(), seed=seed, progress=watch
+            runs, metrics=metric or COMPARED, **asdict(cases), **asdict(ranking), seed=seed, progress=watch
         )
     answer(result.model_dump(), comparison_text(result), output.json_)

@@ -1,5 +1,7 @@
 """`ecoc evaluate`."""
 
+from dataclasses import asdict
+
 from ecoc.cli.app import answer, command
 from ecoc.cli.console import progress
 from ecoc.cli.options import Cases, Compute, EvaluatedMetrics, FinishedRun, Output, Ranking
@@ -23,6 +25,6 @@ def evaluate(
     seed = compute.use()
     with progress(output.quiet) as watch:
         result = run_evaluation(
-            run, metrics=metric or NAMES, **cases.arguments(), **ranking.arguments(), seed=seed, progress=watch
+            run, metrics=metric or NAMES, **asdict(cases), **asdict(ranking), seed=seed, progress=watch
         )
     answer(result.model_dump(), evaluation_text(result), output.json_)

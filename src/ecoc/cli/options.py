@@ -1,8 +1,8 @@
 """Options that commands share, each declared once: single ones as types, those that go together as dataclasses."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -76,7 +76,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Ranking:
-    """How a policy with a critic ranks items."""
+    """How a policy with a critic ranks items; the Python functions check it."""
 
     rank_by: Annotated[
         str | None,
@@ -92,14 +92,10 @@ class Ranking:
         int | None, typer.Option("-m", "--m", help="rerank: number of best items of the policy to order by value.")
     ] = None
 
-    def arguments(self) -> dict[str, Any]:
-        """As the Python functions take them, which check them."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Cases:
-    """Which test cases are ranked, and what is ranked beside."""
+    """Which test cases are ranked, and what is ranked beside; the Python functions check it."""
 
     data: DataFolder = None
     split: Annotated[str, typer.Option(help="Split to rank: test or validation.")] = "test"
@@ -108,10 +104,6 @@ class Cases:
     untrained: Annotated[
         bool, typer.Option("--untrained/--no-untrained", help="Add rows for popular, recent and markov.")
     ] = True
-
-    def arguments(self) -> dict[str, Any]:
-        """As the Python functions take them, which check them."""
-        return asdict(self)
 
 
 def use_threads(threads: int | None) -> None:

@@ -74,7 +74,7 @@ def simulate(
         if choose_w:
             _choose(runs, data, config, watch, output.json_)
             return
-        result = run_simulation(runs, data, **ranking.arguments(), config=config, progress=watch)
+        result = run_simulation(runs, data, **asdict(ranking), config=config, progress=watch)
     answer(result.model_dump(), simulation_text(result), output.json_)
 
 

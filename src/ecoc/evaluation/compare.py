@@ -12,13 +12,13 @@ from ecoc.errors import InputError
 from ecoc.evaluation.evaluator import RECENT_IS_POPULAR, Options, RankingEvaluator, RankingResult
 from ecoc.evaluation.metrics import NAMES, check_metrics
 from ecoc.evaluation.metrics import metrics as values_of
-from ecoc.evaluation.opening import check_same_data, data_of, open_models
+from ecoc.evaluation.opening import common_data, open_models
 from ecoc.evaluation.results import Comparison, PairedDifference, RankedPolicy
 from ecoc.evaluation.statistics import holm, paired
 from ecoc.model import Model
 from ecoc.policies.base import RankBy
 from ecoc.progress import ProgressCallback, no_progress
-from ecoc.runs.saved import COMPARISON, save_result, saving
+from ecoc.runs.saved import COMPARISON, save_in_runs, saving
 
 COMPARED = ("hr@10", "mrr@10", "ndcg@10")
 
@@ -50,16 +50,13 @@ def compare(  # noqa: PLR0913 - one parameter per option
         warnings.warn("names= is called metrics= now", DeprecationWarning, stacklevel=2)
     tested = check_metrics(metrics if names is None else names)
     opened = open_models(models, rank_by, w=w, m=m)
-    dataset = data_of(opened[0], data)
+    dataset = common_data(opened, data)
     watch = progress or no_progress
-    for model in opened:
-        check_same_data(model, dataset)
     history = opened[0].config.train.min_history
     if any(model.config.train.min_history != history for model in opened):
         raise InputError("the runs differ in train.min_history, so they have no common test cases; train them alike")
     options = Options(split, max_cases, exclude_seen, history, seed)
     evaluator = RankingEvaluator(dataset, options)
-    notes: list[str] = [RECENT_IS_POPULAR] if exclude_seen and untrained else []
     not_saved: list[str] = []
     results = [_ranked(model, evaluator, watch, not_saved if save else None) for model in opened]
     if untrained:
@@ -82,15 +79,13 @@ def compare(  # noqa: PLR0913 - one parameter per option
             for (name, result), model in zip_longest(named.items(), opened)
         ],
         pairs=_pairs(named, len(opened), evaluator, tested),
-        notes=notes,
+        notes=[RECENT_IS_POPULAR] if exclude_seen and untrained else [],
     )
     if save:
         modes = (f"{name} {model.policy.ranking_mode}" for name, model in zip(named, opened, strict=False))
         key = f"{options.name}: {', '.join(modes)}"
-        for model in opened:
-            with saving(model.run, not_saved):
-                save_result(model.run, COMPARISON, key, comparison)
-    return comparison.model_copy(update={"notes": [*notes, *dict.fromkeys(not_saved)]})
+        not_saved += save_in_runs([model.run for model in opened], COMPARISON, key, comparison)
+    return comparison.model_copy(update={"notes": [*comparison.notes, *dict.fromkeys(not_saved)]})
 
 
 def _ranked(
@@ -118,19 +113,10 @@ def _pairs(
     firsts = np.concatenate([values[a] for a, _ in couples])
     tests = paired(firsts, np.concatenate([values[b] for _, b in couples]), evaluator.users)
     keys = [(a, b, metric) for a, b in couples for metric in names]
-    columns = zip(keys, tests.difference, tests.low, tests.high, tests.p, holm(tests.p), strict=True)
+    numbers = np.stack([tests.difference, tests.low, tests.high, tests.p, holm(tests.p)], axis=1).tolist()
     return [
-        PairedDifference(
-            a=a,
-            b=b,
-            metric=metric,
-            difference=float(difference),
-            low=float(low),
-            high=float(high),
-            p=float(p),
-            p_holm=float(p_holm),
-        )
-        for (a, b, metric), difference, low, high, p, p_holm in columns
+        PairedDifference(a=a, b=b, metric=metric, difference=difference, low=low, high=high, p=p, p_holm=p_holm)
+        for (a, b, metric), (difference, low, high, p, p_holm) in zip(keys, numbers, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +53,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     ranked = evaluator.evaluate(opened.name, opened.policy, watch)
     baselines = evaluator.untrained(opened.policy.length, watch) if untrained else []
     seen = is_seen(dataset, evaluator.cases)
-    values = values_of(ranked.ranks, names)
-    intervals = bootstrap(np.stack(list(values.values())), evaluator.users)
+    intervals = bootstrap(np.stack(list(values_of(ranked.ranks, names).values())), evaluator.users)
     result = EvaluationResult(
         run=str(opened.run.path),
         data=str(dataset.path),
@@ -63,20 +63,10 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
         items=opened.policy.items,
         exclude_seen=exclude_seen,
         ranking_mode=opened.policy.ranking_mode,
-        metrics={name: float(value.mean()) for name, value in values.items()},
+        **_quality(ranked, seen, names),
         intervals={name: (float(low), float(high)) for name, (low, high) in zip(names, intervals, strict=True)},
-        **ranked.lists.model_dump(),
-        seen=_subset(ranked, seen, names),
-        new=_subset(ranked, ~seen, names),
         untrained=[
-            Baseline(
-                name=baseline.name,
-                ranking_mode="policy",
-                metrics=baseline.means(names=names),
-                **baseline.lists.model_dump(),
-                seen=_subset(baseline, seen, names),
-                new=_subset(baseline, ~seen, names),
-            )
+            Baseline(name=baseline.name, ranking_mode="policy", **_quality(baseline, seen, names))
             for baseline in baselines
         ],
         notes=[RECENT_IS_POPULAR] if exclude_seen and untrained else [],
@@ -90,6 +80,10 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     return result.model_copy(update={"notes": [*result.notes, *notes]})
 
 
-def _subset(ranked: RankingResult, chosen: NDArray[np.bool_], names: tuple[str, ...]) -> Subset:
-    """Metrics of some of the cases; none if there are none."""
-    return Subset(cases=int(chosen.sum()), metrics=ranked.means(chosen, names) if chosen.any() else None)
+def _quality(ranked: RankingResult, seen: NDArray[np.bool_], names: tuple[str, ...]) -> dict[str, Any]:
+    """Metrics of all cases and of those inside and outside the user's past, and what the lists look like."""
+    subsets = {
+        part: Subset(cases=int(chosen.sum()), metrics=ranked.means(chosen, names) if chosen.any() else None)
+        for part, chosen in (("seen", seen), ("new", ~seen))
+    }
+    return {"metrics": ranked.means(names=names), **ranked.lists.model_dump(), **subsets}

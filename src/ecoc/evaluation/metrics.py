@@ -4,6 +4,7 @@ A metric is a class; its instances map the rank of each case's true item to one 
 classes by name. One whose constructor takes k is written `name@k`, such as `ndcg@10`; others by name alone.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
 from typing import Protocol
@@ -36,7 +37,7 @@ class Metric(Protocol):
         ...
 
 
-class _TopK:
+class _TopK(ABC):
     """Gain of the true item if it is among the k best, else 0."""
 
     kind: str
@@ -47,9 +48,9 @@ class _TopK:
     def __call__(self, ranks: Floats, /) -> Floats:
         return np.where(ranks <= self.k, self.gain(ranks), 0.0)
 
+    @abstractmethod
     def gain(self, ranks: Floats) -> Floats:
         """Value of a rank within the k best."""
-        raise NotImplementedError
 
 
 class HitRate(_TopK):

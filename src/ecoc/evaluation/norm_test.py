@@ -40,7 +40,7 @@ from ecoc.policies import ranking
 from ecoc.policies.base import ROUNDING, Head, InnerProductPolicy
 from ecoc.policies.ranking import Query
 from ecoc.progress import ProgressCallback, no_progress
-from ecoc.runs.saved import NORM_TEST, save_result, saving
+from ecoc.runs.saved import NORM_TEST, save_in_runs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -157,10 +157,8 @@ def normtest(
         max_items=max_items,
         seed=seed,
     )
-    notes: list[str] = []
-    for model in models if save else []:
-        with saving(model.run, notes):
-            save_result(model.run, NORM_TEST, f"{samples} samples, {repeats} repeats, {max_items} items", result)
+    key = f"{samples} samples, {repeats} repeats, {max_items} items"
+    notes = save_in_runs([model.run for model in models], NORM_TEST, key, result) if save else []
     return result.model_copy(update={"notes": notes})
 
 

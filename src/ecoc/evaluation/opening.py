@@ -39,12 +39,19 @@ def data_of(model: Model, data: Dataset | str | PathLike[str] | None) -> Dataset
         if not Path(data).is_dir():
             raise InputError(f"{model.name}: its dataset is no longer at '{data}'; say where it is with --data")
     dataset = data if isinstance(data, Dataset) else open_data(data)
-    check_same_data(model, dataset)
+    _check_same_data(model, dataset)
     return dataset
 
 
-def check_same_data(model: Model, data: Dataset) -> None:
-    """Refuse a dataset that a run was not trained on."""
+def common_data(models: Sequence[Model], data: Dataset | str | PathLike[str] | None) -> Dataset:
+    """The dataset of several runs; a run that was trained on another is refused."""
+    dataset = data_of(models[0], data)
+    for model in models[1:]:
+        _check_same_data(model, dataset)
+    return dataset
+
+
+def _check_same_data(model: Model, data: Dataset) -> None:
     trained_on = model.run.result.data
     if trained_on is None or trained_on.checksum != data.checksum:
         raise InputError(f"{model.name}: was trained on other data than {data.path}; judge it on its own dataset")

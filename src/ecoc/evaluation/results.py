@@ -5,7 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from ecoc.result import Result, Row, TableResult, aligned
+from ecoc.evaluation.ranks import REPEATS
+from ecoc.result import Result, Row, TableResult, aligned, attributes
 
 SIGNIFICANT = 0.05
 """Largest Holm-corrected p of a difference that counts as significant."""
@@ -72,39 +73,23 @@ class EvaluationResult(ListQuality, TableResult):
         return self.run.rstrip("/").rpartition("/")[2]
 
     @property
-    def share_seen(self) -> float:
-        """Share of the cases whose item is in the user's past."""
-        return self.seen.cases / self.cases
+    def has_few_repeats(self) -> bool:
+        """Whether the log counts as one in which users do not return to items."""
+        return self.seen.cases < REPEATS * self.cases
 
     def policies(self) -> list[RankedPolicy]:
         """The run, then the untrained methods."""
-        return [
-            RankedPolicy(
-                name=self.name,
-                ranking_mode=self.ranking_mode,
-                metrics=self.metrics,
-                coverage=self.coverage,
-                popularity_lift=self.popularity_lift,
-                diversity=self.diversity,
-            ),
-            *self.untrained,
-        ]
+        return [RankedPolicy(**attributes(self, *RankedPolicy.model_fields)), *self.untrained]
 
     def records(self) -> Sequence[Row]:
         """One row per policy and metric; untrained methods have no interval."""
-        own = self.intervals
-        return [
-            {
-                "policy": policy.name,
-                "ranking_mode": policy.ranking_mode,
-                "metric": metric,
-                "value": value,
-                "low": own[metric][0] if place == 0 and metric in own else None,
-                "high": own[metric][1] if place == 0 and metric in own else None,
-            }
-            for place, policy in enumerate(self.policies())
-            for metric, value in policy.metrics.items()
-        ]
+        rows = []
+        for place, policy in enumerate(self.policies()):
+            for metric, value in policy.metrics.items():
+                low, high = self.intervals.get(metric, (None, None)) if place == 0 else (None, None)
+                label = {"policy": policy.name, "ranking_mode": policy.ranking_mode, "metric": metric}
+                rows.append({**label, "value": value, "low": low, "high": high})
+        return rows
 
     def heading(self) -> str:
         return f"EvaluationResult: {self.run}, {self.split} split, {self.cases:,} cases of {self.users:,} users"
@@ -230,7 +215,7 @@ class NormTestResult(TableResult):
         for row, controls in self.with_controls():
             entries += [("run", row), *((f"control, {control.norms} norms", control) for control in controls)]
         columns = ("run", "method", "encoder", "mean", "std", "t", "p", "effect", "n", "repeats", "clipped", "dropped")
-        return [{"kind": kind, **{name: getattr(entry, name) for name in columns}} for kind, entry in entries]
+        return [{"kind": kind, **attributes(entry, *columns)} for kind, entry in entries]
 
     def with_controls(self) -> list[tuple[NormTestRow, list[NormTestControl]]]:
         """Each run with its own controls."""

@@ -16,9 +16,10 @@ from ecoc.experiment.tables import (
     no_numbers,
     number,
     rows_of,
+    truth_jobs,
 )
 from ecoc.experiment.variants import BASE, ECOC, PAPER, VARIANTS, Variant
-from ecoc.reporting.document import Cell, Column, Number, Section, Table
+from ecoc.reporting.document import Cell, Head, Section, Table
 
 ENCODERS = ("sasrec",)
 _WHAT: tuple[tuple[Variant, str], ...] = (
@@ -33,21 +34,14 @@ _WHAT: tuple[tuple[Variant, str], ...] = (
     (ECOC.but("ecoc-shuffled", train={"shuffle_rewards": True}), "control: rewards shuffled among events"),
 )
 ABLATED = [variant for variant, _ in _WHAT]
+_MEANING = {variant.name: text for variant, text in _WHAT}
 _METRICS = ("hr@20", "ndcg@20")
 
 
 def jobs(context: Context) -> list[Job[Any]]:
     """Runs of every variant and, in a built-in world, their true rewards."""
     encoders = context.encoders(ENCODERS)
-    runs: list[Job[Any]] = [*context.run_jobs(ABLATED, encoders)]
-    if context.market is not None:
-        runs += [
-            context.truth_job(variant, encoder, seed)
-            for variant in ABLATED
-            for encoder in encoders
-            for seed in context.seeds
-        ]
-    return runs
+    return [*context.run_jobs(ABLATED, encoders), *truth_jobs(context, ABLATED, encoders)]
 
 
 def section(context: Context, results: Results) -> Section:
@@ -55,10 +49,12 @@ def section(context: Context, results: Results) -> Section:
     encoders = context.encoders(ENCODERS)
     rows = rows_of(context, results, ABLATED, encoders)
     earned = earned_by(context, results, ABLATED, encoders)
-    figures = [bars("ablation-ndcg20", "NDCG@20 without one part at a time", "NDCG@20", _bars(rows, "ndcg@20"))]
-    if earned:
-        values = [(row.group, row.title, number(earned.get((row.group, row.title), []))) for row in rows]
-        figures.append(bars("ablation-reward", "True reward per step", "true reward per step", values))
+    ndcg = [(row.group, row.title, number(row.means("ndcg@20"))) for row in rows]
+    rewards = [(row.group, row.title, number(earned.get((row.group, row.title), []))) for row in rows]
+    figures = [
+        bars("ablation-ndcg20", "NDCG@20 without one part at a time", "NDCG@20", ndcg),
+        bars("ablation-reward", "True reward per step", "true reward per step", rewards),
+    ]
     return Section(
         id="ablation",
         title="Ablation: the contribution of each part of ECoC",
@@ -78,44 +74,28 @@ def _finding(encoder: str, rows: Sequence[Row]) -> str:
     """Effect of each loss of the paper."""
     numbers = {row.variant: number(row.means("ndcg@20")) for row in rows if row.group == encoder}
     values = {name: mean.value for name, mean in numbers.items() if mean is not None}
-    what = {variant.name: text for variant, text in _WHAT}
-    left_out = [f"{what[name]} {values[name]:.4f}" for name in values if name.startswith(f"{PAPER.name}-")]
+    left_out = [f"{_MEANING[name]} {values[name]:.4f}" for name in values if name.startswith(f"{PAPER.name}-")]
     if PAPER.name not in values or not left_out:
         return ""
     return f"Ablation, {encoder}: the paper's setting has NDCG@20 {values[PAPER.name]:.4f}; {'; '.join(left_out)}."
 
 
-def _bars(rows: Sequence[Row], metric: str) -> list[tuple[str, str, Number | None]]:
-    return [(row.group, row.title, number(row.means(metric))) for row in rows]
-
-
 def _table(context: Context, rows: Sequence[Row], earned: Mapping[tuple[str, str], Sequence[float]]) -> Table:
     tests = differences(context, rows, "ndcg@20")
-    what = {variant.name: text for variant, text in _WHAT}
-    columns = [Column(name="variant"), Column(name="what it is")]
-    columns += [Column(name=name.upper(), better="high") for name in _METRICS]
-    columns += [Column(name="Δ NDCG@20"), Column(name="p (Holm)", digits=3)]
-    columns += [Column(name="true reward per step", better="high", digits=3)] * bool(earned)
-    body: list[list[Cell]] = []
+    heads: list[Head] = ["variant", "what it is", *((name.upper(), 4, "high") for name in _METRICS)]
+    heads += ["Δ NDCG@20", ("p (Holm)", 3)]
+    heads += [("true reward per step", 3, "high")] * bool(earned)
+    body: list[list[Cell | float]] = []
     for row in rows:
         test = tests.get((row.group, row.title))
-        values: list[Cell] = [number(row.means(name)) for name in _METRICS] if row.runs else no_numbers(row.missing, 2)
-        change: list[Cell] = [None, None]
-        if test is not None:
-            change = [test.value.model_copy(update={"mark": test.mark}), Number(value=test.p)]
-        reward: list[Cell] = [number(earned.get((row.group, row.title), []))] if earned else []
-        body.append([row.title, what[row.variant], *values, *change, *reward])
+        values = [number(row.means(name)) for name in _METRICS] if row.runs else no_numbers(row.missing, 2)
+        reward = [number(earned.get((row.group, row.title), []))] * bool(earned)
+        body.append([row.title, _MEANING[row.variant], *values, *(test.cells() if test else (None, None)), *reward])
     note = f"Δ: paired difference from {BASE}; interval and p-value over users, Holm correction over the table."
     if earned:
         note += f" True reward: {TRUTH_USERS:,} users of the world of the log; no item is shown twice per session."
-    return Table(
-        id="ablation",
-        title=f"Ablation on {context.title}",
-        columns=columns,
-        rows=body,
-        groups=[row.group for row in rows],
-        note=note,
-    )
+    groups = [row.group for row in rows]
+    return Table.of("ablation", f"Ablation on {context.title}", heads, body, groups=groups, note=note)
 
 
 ABLATION = Experiment("ablation", "Ablation", jobs, section)

@@ -17,7 +17,7 @@ from ecoc.ope.logged import DecisionScorer, LoggedDecisions, best_items
 from ecoc.ope.simulator import SimulatorConfig, fit_members
 from ecoc.ope.truth import in_world, mixed, sample_log
 from ecoc.progress import ProgressCallback
-from ecoc.reporting.document import Cell, Column, Number, Table
+from ecoc.reporting.document import Cell, Table
 from ecoc.world import evaluate
 from ecoc.world.market import FEEDBACK
 
@@ -137,37 +137,32 @@ def coverage_table(repeats: Sequence[CoverageRows], truth: Mapping[str, float]) 
             groups.setdefault((row.policy, row.share, row.propensity, row.estimator), []).append(row)
     if not groups or not truth:
         return []
-    body: list[list[Cell]] = []
+    body: list[list[Cell | float]] = []
     for (policy, share, kind, estimator), rows in groups.items():
         true_value = truth[f"{policy} {share}"]
-        coverage = float(np.mean([row.low <= true_value <= row.high for row in rows]))
-        body.append(
-            [
-                f"{policy}, {share:.0%} of decisions",
-                estimator,
-                kind,
-                Number(value=true_value),
-                Number(value=float(np.mean([row.value for row in rows]))),
-                Number(value=float(np.mean([row.high - row.low for row in rows]))),
-                Number(value=float(np.mean([row.ess for row in rows]))),
-                Number(value=100 * coverage),
-            ]
-        )
+        means: list[Any] = [
+            true_value,
+            np.mean([row.value for row in rows]),
+            np.mean([row.high - row.low for row in rows]),
+            np.mean([row.ess for row in rows]),
+            100 * np.mean([row.low <= true_value <= row.high for row in rows]),
+        ]
+        body.append([f"{policy}, {share:.0%} of decisions", estimator, kind, *map(float, means)])
     return [
-        Table(
-            id="ope-coverage",
-            title=f"95 % intervals close to the logging policy, over {len(repeats)} logs of {_SESSIONS:,} sessions",
-            columns=[
-                Column(name="policy"),
-                Column(name="estimator"),
-                Column(name="propensity"),
-                Column(name="true value", digits=3),
-                Column(name="mean estimate", digits=3),
-                Column(name="mean width", better="low", digits=3),
-                Column(name="effective sessions", digits=0),
-                Column(name="contains the true value, %", digits=0),
+        Table.of(
+            "ope-coverage",
+            f"95 % intervals close to the logging policy, over {len(repeats)} logs of {_SESSIONS:,} sessions",
+            [
+                "policy",
+                "estimator",
+                "propensity",
+                ("true value", 3),
+                ("mean estimate", 3),
+                ("mean width", 3, "low"),
+                ("effective sessions", 0),
+                ("contains the true value, %", 0),
             ],
-            rows=body,
+            body,
             groups=[f"{row[0]}" for row in body],
             note="The policy makes a share of the decisions, the logging policy the others. Propensities are estimated"
             " from the log, or are the true ones of the world.",

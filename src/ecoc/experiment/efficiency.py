@@ -11,7 +11,7 @@ from ecoc.experiment.results import Measurement
 from ecoc.experiment.tables import NO_ENCODER, caveats, no_numbers
 from ecoc.experiment.variants import VARIANTS, Variant, preset_of, variant_of
 from ecoc.progress import ProgressCallback
-from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
+from ecoc.reporting.document import Axis, Cell, Column, Figure, Head, Point, Section, Series, Table
 
 ENCODERS = ("nextitnet", "sasrec", "srgnn")
 GROWING = ("supervised", "ecoc", "sqn", "sa2c")
@@ -166,37 +166,30 @@ def _published(context: Context) -> str:
 
 
 def _costs(context: Context, results: Results) -> Table:
-    columns = [
-        Column(name="method"),
-        Column(name="s/epoch", better="low", digits=2),
-        Column(name="× supervised", digits=2),
-        Column(name="× SQN", digits=2),
-        Column(name="µs/transition", better="low", digits=1),
-        Column(name="states/s", better="high", digits=0),
-        Column(name="parameters", digits=0),
-        Column(name="peak memory", digits=0, unit="MB"),
-    ]
+    heads: list[Head | Column] = ["method", ("s/epoch", 2, "low"), ("× supervised", 2), ("× SQN", 2)]
+    heads += [("µs/transition", 1, "low"), ("states/s", 0, "high"), ("parameters", 0)]
+    heads.append(Column(name="peak memory", digits=0, unit="MB"))
     published = {(entry.encoder, entry.method): entry for entry in paper.RESULTS.get(preset_of(context.data) or "", [])}
-    if published:
-        columns.append(Column(name="s/epoch, paper (GPU)", digits=1))
+    heads += [("s/epoch, paper (GPU)", 1)] * bool(published)
     measured = _measured(context)
     base = {(job.encoder, variant.name): _epoch_seconds(results, job) for variant, job in measured}
-    body: list[list[Cell]] = []
+    body: list[list[Cell | float]] = []
     groups = []
     order = [*context.encoders(ENCODERS), ""]
     for variant, job in sorted(measured, key=lambda pair: order.index(pair[1].encoder)):
         entry = published.get((job.encoder or NO_ENCODER, "ECoC" if variant.name == "ecoc-paper" else variant.name))
         row = _cost_row(results.of(job), [base.get((job.encoder, name)) for name in ("supervised", "sqn")])
-        body.append([variant.name, *row, *([Number(value=entry.seconds) if entry else None] if published else [])])
+        body.append([variant.name, *row, *[entry.seconds if entry else None] * bool(published)])
         groups.append(job.encoder or NO_ENCODER)
-    return Table(
-        id="efficiency",
-        title=f"Cost of training on {context.title}",
-        columns=columns,
-        rows=body,
+    values = [results.value(job) for _, job in measured]
+    idle = max((value.before_rss_bytes for value in values if value is not None), default=0) / 2**20
+    return Table.of(
+        "efficiency",
+        f"Cost of training on {context.title}",
+        heads,
+        body,
         groups=groups,
-        note="Peak memory is that of the whole process; the interpreter with torch alone takes about"
-        f" {_idle(results, measured):,.0f} MB.",
+        note=f"Peak memory is that of the whole process; the interpreter with torch alone takes about {idle:,.0f} MB.",
     )
 
 
@@ -205,52 +198,49 @@ def _epoch_seconds(results: Results, job: Job[Measurement]) -> float | None:
     return None if measured is None else measured.epoch_seconds
 
 
-def _cost_row(result: JobResult[Measurement], bases: Sequence[float | None]) -> list[Cell]:
+def _cost_row(result: JobResult[Measurement], bases: Sequence[float | None]) -> Sequence[Cell | float]:
     measured = result.value
     if measured is None or measured.cpu is None or measured.targets is None or measured.epoch_seconds is None:
-        return no_numbers((measured.stopped if measured is not None else "") or result.message, 7)
-    ratios: list[Cell] = [Number(value=measured.epoch_seconds / base) if base else None for base in bases]
+        return no_numbers(_reason(result), 7)
     return [
-        Number(value=measured.epoch_seconds),
-        *ratios,
-        Number(value=1e6 * measured.cpu / measured.targets),
-        Number(value=measured.targets / measured.cpu),
-        Number(value=measured.parameters or 0),
-        Number(value=_megabytes(measured)),
+        measured.epoch_seconds,
+        *(measured.epoch_seconds / base if base else None for base in bases),
+        1e6 * measured.cpu / measured.targets,
+        measured.targets / measured.cpu,
+        measured.parameters or 0,
+        _megabytes(measured),
     ]
 
 
-def _idle(results: Results, measured: Sequence[tuple[Variant, Job[Measurement]]]) -> float:
-    values = [results.value(job) for _, job in measured]
-    return max((value.before_rss_bytes for value in values if value is not None), default=0) / 2**20
+def _reason(result: JobResult[Measurement]) -> str:
+    """Why there is no measurement."""
+    return (result.value.stopped if result.value is not None else "") or result.message
 
 
 def _growth(context: Context, results: Results) -> Table:
     shown = [items for items in CATALOGUES if context.plan.priority > 0 or items <= _NEEDED_ITEMS]
-    columns = [Column(name="method")]
-    columns += [Column(name=f"{items:,} items", digits=1, unit="ms") for items in shown]
-    columns += [Column(name=f"memory, {items:,} items", digits=0, unit="MB") for items in shown]
-    body: list[list[Cell]] = []
+    heads: list[Head | Column] = ["method"]
+    heads += [Column(name=f"{items:,} items", digits=1, unit="ms") for items in shown]
+    heads += [Column(name=f"memory, {items:,} items", digits=0, unit="MB") for items in shown]
+    body: list[list[Cell | float]] = []
     growing = _growing(context)
     for name in GROWING:
         of_method = [results.of(growing[name, items]) for items in shown]
         times, memory = ([_or_reason(result, value) for result in of_method] for value in (_milliseconds, _megabytes))
         body.append([name, *times, *memory])
-    return Table(
-        id="efficiency-growth",
-        title="A training step as the catalogue grows",
-        columns=columns,
-        rows=body,
+    return Table.of(
+        "efficiency-growth",
+        "A training step as the catalogue grows",
+        heads,
+        body,
         note=f"sasrec, {_WINDOWS} windows of 50 random events per step, default settings. A measurement stops if it"
         f" would take more than {MOST_BYTES >> 30} GB or {MOST_SECONDS:.0f} s per step.",
     )
 
 
-def _or_reason(result: JobResult[Measurement], value: Callable[[Measurement], float]) -> Cell:
+def _or_reason(result: JobResult[Measurement], value: Callable[[Measurement], float]) -> str | float:
     measured = result.value
-    if measured is not None and measured.cpu is not None:
-        return Number(value=value(measured))
-    return ((measured.stopped if measured is not None else "") or result.message)[:200]
+    return _reason(result)[:200] if measured is None or measured.cpu is None else value(measured)
 
 
 def _milliseconds(measured: Measurement) -> float:

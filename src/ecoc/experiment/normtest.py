@@ -9,7 +9,7 @@ from ecoc.experiment.jobs import Arrays, Job, JobResult, Results
 from ecoc.experiment.tables import caveats, no_numbers
 from ecoc.experiment.variants import VARIANTS, preset_of
 from ecoc.progress import ProgressCallback
-from ecoc.reporting.document import Column, Section, Table
+from ecoc.reporting.document import Section, Table
 
 _START, _RANKED = 2.0, 3e-7  # seconds to open an encoder; per item and sample, including controls
 _SAMPLES = 200_000  # at most: 20 repeats of 10,000
@@ -44,19 +44,12 @@ def section(context: Context, results: Results) -> Section:
 
     own = jobs(context)
     test: JobResult[NormTestResult] = results.of(own[-1])
+    limits = caveats(context, own, results)
     if test.value is None:
-        table = Table(
-            id="normtest", title="Norm test", columns=[Column(name="result")], rows=[no_numbers(test.message, 1)]
-        )
-        return Section(
-            id="normtest",
-            title="Normalised representations",
-            tables=[table],
-            caveats=caveats(context, own, results),
-        )
+        table = Table.of("normtest", "Norm test", ["result"], [no_numbers(test.message, 1)])
+        return Section(id="normtest", title="Normalised representations", tables=[table], caveats=limits)
     norm_section = norm_test_section(test.value, preset_of(context.data))
-    limits = [*norm_section.caveats, "one seed per encoder", *caveats(context, own, results)]
-    return norm_section.model_copy(update={"caveats": limits})
+    return norm_section.model_copy(update={"caveats": [*norm_section.caveats, "one seed per encoder", *limits]})
 
 
 NORMTEST = Experiment("normtest", "Normalised representations", jobs, section)

@@ -27,7 +27,7 @@ from ecoc.ope.results import LOGGED, RolloutConfig, SimulationResult, WeightChoi
 from ecoc.ope.simulate import simulate
 from ecoc.ope.truth import in_world, true_reward
 from ecoc.progress import ProgressCallback
-from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table
+from ecoc.reporting.document import Axis, Cell, Figure, Head, Number, Point, Section, Series, Table
 from ecoc.world import POLICIES, Evaluation, Observation, evaluate
 from ecoc.world.market import Ints
 from ecoc.world.policies import MarketPolicy, best_unseen
@@ -120,12 +120,11 @@ def _ordered(score: NDArray[np.float32]) -> MarketPolicy:
     return choose
 
 
-def _settings(size: int, alone: bool) -> RolloutConfig:
-    return RolloutConfig(fit_on="test", members=1, most_events=size) if alone else RolloutConfig(most_events=size)
-
-
 def _estimate(context: Context, size: int, *, alone: bool = False) -> Job[SimulationResult]:
-    settings = _settings(size, alone)
+    """Estimates from a log of some size; `alone`: by one simulator of the test split, as in the paper."""
+    settings = RolloutConfig(most_events=size)
+    if alone:
+        settings = RolloutConfig(fit_on="test", members=1, most_events=size)
 
     def work(progress: ProgressCallback) -> tuple[SimulationResult, Arrays]:
         models = list(models_of(context, progress).values())
@@ -243,27 +242,15 @@ def _policies(
 ) -> Table:
     true = _true_ratios(truth)
     order = sorted(true, key=lambda name: -true[name])
-    shown = [_HEADLINE, _PLAIN, _ONE_STEP, _NAMES["dr"]]
-    columns = [
-        Column(name="policy"),
-        Column(name="true reward per step", digits=3),
-        Column(name="true ratio", digits=3),
-    ]
-    columns += [Column(name=name, digits=3) for name in shown if name in estimates]
-    body: list[list[Cell]] = []
+    shown = [name for name in (_HEADLINE, _PLAIN, _ONE_STEP, _NAMES["dr"]) if name in estimates]
+    body: list[list[Cell | float]] = []
     for name in order:
         value, low, high = truth[name]
-        row: list[Cell] = [name, Number(value=value, low=low, high=high), Number(value=true[name])]
-        cells: list[Cell] = [_number(estimates[each].get(name)) for each in shown if each in estimates]
-        body.append(row + cells)
+        cells = [estimates[estimator].get(name) for estimator in shown]
+        body.append([name, Number(value=value, low=low, high=high), true[name], *cells])
+    heads: list[Head] = ["policy", ("true reward per step", 3), ("true ratio", 3), *((name, 3) for name in shown)]
     note = f"The true reward of the logging policy is {truth[LOGGED][0]:.3f} per step."
-    return Table(
-        id="ope-policies", title=f"Truth and estimates on {context.title}", columns=columns, rows=body, note=note
-    )
-
-
-def _number(value: float | None) -> Number | None:
-    return None if value is None else Number(value=value)
+    return Table.of("ope-policies", f"Truth and estimates on {context.title}", heads, body, note=note)
 
 
 def rank_correlation(true: Mapping[str, float], estimated: Mapping[str, float]) -> float:
@@ -275,37 +262,28 @@ def rank_correlation(true: Mapping[str, float], estimated: Mapping[str, float]) 
 def _estimators(
     context: Context, truth: Mapping[str, Sequence[float]], estimates: Mapping[int, Mapping[str, Mapping[str, float]]]
 ) -> Table:
-    true, body, groups = _true_ratios(truth), list[list[Cell]](), list[str]()
+    true, body, groups = _true_ratios(truth), list[list[Cell | float]](), list[str]()
     for size, estimators in estimates.items():
         for name, ratios in estimators.items():
             errors = np.array([ratios[policy] - true[policy] for policy in true if policy in ratios])
             best = max(ratios, key=lambda policy: ratios[policy])
             regret = 1 - true[best] / max(true.values())
-            body.append(
-                [
-                    name,
-                    f"{size:,}",
-                    Number(value=rank_correlation(true, ratios)),
-                    Number(value=float(errors.mean())),
-                    Number(value=float(np.abs(errors).mean())),
-                    best,
-                    Number(value=100 * regret),
-                ]
-            )
+            correlation, optimism, error = rank_correlation(true, ratios), errors.mean(), np.abs(errors).mean()
+            body.append([name, f"{size:,}", correlation, float(optimism), float(error), best, 100 * regret])
             groups.append(f"{size:,} events")
-    return Table(
-        id="ope-estimators",
-        title=f"Estimators compared with the truth on {context.title}: {len(true)} policies",
-        columns=[
-            Column(name="estimator"),
-            Column(name="events"),
-            Column(name="rank correlation", better="high", digits=3),
-            Column(name="optimism", digits=3),
-            Column(name="mean error", better="low", digits=3),
-            Column(name="best policy by the estimate"),
-            Column(name="regret, %", better="low", digits=1),
+    return Table.of(
+        "ope-estimators",
+        f"Estimators compared with the truth on {context.title}: {len(true)} policies",
+        [
+            "estimator",
+            "events",
+            ("rank correlation", 3, "high"),
+            ("optimism", 3),
+            ("mean error", 3, "low"),
+            "best policy by the estimate",
+            ("regret, %", 1, "low"),
         ],
-        rows=body,
+        body,
         groups=groups,
         note="Regret: by how many % the true reward of the policy that the estimator chooses is below the best.",
     )
@@ -335,17 +313,11 @@ def _by_size(
 ) -> Figure:
     true = _true_ratios(truth)
     names = dict.fromkeys(name for estimators in estimates.values() for name in estimators if name != _TEST_ONLY)
-    series = [
-        Series(
-            name=name,
-            points=[
-                Point(x=size, y=rank_correlation(true, estimators[name]))
-                for size, estimators in estimates.items()
-                if name in estimators
-            ],
-        )
-        for name in names
-    ]
+    series = []
+    for name in names:
+        known = {size: estimators[name] for size, estimators in estimates.items() if name in estimators}
+        points = [Point(x=size, y=rank_correlation(true, ratios)) for size, ratios in known.items()]
+        series.append(Series(name=name, points=points))
     return Figure(
         id="ope-by-size",
         title="Rank correlation with the truth by log size",
@@ -361,12 +333,12 @@ def _regret(truth: Mapping[str, Sequence[float]], choice: WeightChoice) -> Table
     name = {w: BASE if w == 0 else f"ecoc, w = {w:g}" for w in WEIGHTS}
     earned = {w: truth[name[w]][0] for w in WEIGHTS}
     best = max(earned, key=lambda w: earned[w])
-    body: list[list[Cell]] = [
+    body: list[list[Cell | float]] = [
         [
             f"{point.w:g}" + " (chosen)" * (point.w == choice.w) + " (best)" * (point.w == best),
-            Number(value=earned[point.w]),
+            earned[point.w],
             Number(value=point.ratio, low=point.low, high=point.high),
-            Number(value=point.ndcg),
+            point.ndcg,
             "no" if point.reasons else "yes",
         ]
         for point in choice.points
@@ -375,17 +347,12 @@ def _regret(truth: Mapping[str, Sequence[float]], choice: WeightChoice) -> Table
     if choice.w is not None:
         regret = 1 - earned[choice.w] / earned[best]
         title = f"The weight chosen without the truth, w = {choice.w:g}: regret {regret:.1%}"
-    return Table(
-        id="ope-choose-w",
-        title=title,
-        columns=[
-            Column(name="w"),
-            Column(name="true reward per step", better="high", digits=3),
-            Column(name="roll-out on validation, log = 1", digits=3),
-            Column(name="NDCG@10"),
-            Column(name="trusted"),
-        ],
-        rows=body,
+    heads: list[Head] = ["w", ("true reward per step", 3, "high"), ("roll-out on validation, log = 1", 3)]
+    return Table.of(
+        "ope-choose-w",
+        title,
+        [*heads, "NDCG@10", "trusted"],
+        body,
         note="Simulators were fitted on training data and started from validation histories; test data were not used."
         + "".join(f" Not chosen: {reason}." for reason in choice.reasons),
     )

@@ -142,10 +142,10 @@ def _begin(folder: Path) -> None:
     """Make the folder; one with files of another origin is refused."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        entries = {entry.name for entry in folder.iterdir()}
+        entries = {entry.name for entry in folder.iterdir() if not entry.match(f"{PLANS}*.partial")}
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror}; choose another folder") from None
-    if entries - {f"{PLANS}.partial"} and PLANS not in entries:
+    if entries and PLANS not in entries:
         raise InputError(f"{folder}: holds files that ecoc reproduce did not write; choose another folder")
 
 

@@ -10,7 +10,7 @@ from ecoc.evaluation.results import ListQuality
 from ecoc.experiment.jobs import Job, JobResult
 from ecoc.ope.estimators import Estimate
 from ecoc.reporting.document import Figure, Table
-from ecoc.result import Result, Row, TableResult
+from ecoc.result import Result, Row, TableResult, attributes
 from ecoc.world import Evaluation
 
 SHOWN_METRIC = "ndcg@10"
@@ -54,7 +54,7 @@ class TrueReward(Result):
     @classmethod
     def of(cls, evaluation: Evaluation) -> "TrueReward":
         """From an evaluation in the world."""
-        return cls(**{name: getattr(evaluation, name) for name in cls.model_fields})
+        return cls(**attributes(evaluation, *cls.model_fields))
 
 
 class EarnedViews(Result):
@@ -140,24 +140,19 @@ class CellRow(Result):
 
 def cell_rows(job: Job[Any], result: JobResult[Any]) -> list[CellRow]:
     """A job as rows: one per view, or one if it has no views."""
-    row = CellRow(
-        name=job.name,
-        method=job.method,
-        encoder=job.encoder or None,
-        seed=job.seed,
-        status=result.status,
-        seconds=result.seconds,
-        message=result.message,
-        metrics={},
-    )
-    if isinstance(result.value, RankedViews) and result.value.views:
-        metrics = {title: dict[str, Any](view.metrics) for title, view in result.value.views.items()}
-    elif isinstance(result.value, EarnedViews) and result.value.views:
+    metrics: dict[str, dict[str, Any]] = {}  # by view
+    if isinstance(result.value, RankedViews):
+        metrics = {title: dict(view.metrics) for title, view in result.value.views.items()}
+    elif isinstance(result.value, EarnedViews):
         metrics = {title: view.model_dump() for title, view in result.value.views.items()}
-    else:
+    if not metrics:
         values = {} if result.value is None else result.value.model_dump()
-        return [row.model_copy(update={"metrics": {k: v for k, v in values.items() if isinstance(v, int | float)}})]
-    return [row.model_copy(update={"method": title, "metrics": values}) for title, values in metrics.items()]
+        metrics = {job.method: {name: value for name, value in values.items() if isinstance(value, int | float)}}
+    outcome = attributes(result, "status", "seconds", "message")
+    return [
+        CellRow(name=job.name, method=title, encoder=job.encoder or None, seed=job.seed, **outcome, metrics=values)
+        for title, values in metrics.items()
+    ]
 
 
 class ReproductionResult(TableResult):
@@ -178,12 +173,8 @@ class ReproductionResult(TableResult):
         """One row per job and view."""
         return [
             {
-                "method": cell.method,
-                "encoder": cell.encoder,
-                "seed": cell.seed,
-                "status": cell.status,
-                SHOWN_METRIC: cell.metrics.get(SHOWN_METRIC),
-                "reward": cell.metrics.get("reward"),
+                **attributes(cell, "method", "encoder", "seed", "status"),
+                **{name: cell.metrics.get(name) for name in (SHOWN_METRIC, "reward")},
                 "seconds": cell.seconds,
             }
             for cell in self.cells

@@ -6,7 +6,7 @@ from typing import Any
 
 from ecoc.experiment.context import Context, Experiment
 from ecoc.experiment.jobs import Arrays, Job, Results
-from ecoc.experiment.tables import caveats, described, earned_by
+from ecoc.experiment.tables import caveats, described, earned_by, truth_jobs
 from ecoc.experiment.variants import BASE, ECOC, Variant, variant_of
 from ecoc.model import Model
 from ecoc.ope.choose_weight import choose_weight
@@ -47,14 +47,7 @@ def models_of(
 def jobs(context: Context) -> list[Job[Any]]:
     """The runs, one simulation per seed (first seed first), and the choice of the weight w."""
     encoders, chosen = context.encoders(ENCODERS), variants(context)
-    every: list[Job[Any]] = [*context.run_jobs(chosen, encoders)]
-    if context.market is not None:
-        every += [
-            context.truth_job(variant, encoder, seed)
-            for variant in chosen
-            for encoder in encoders
-            for seed in context.seeds
-        ]
+    every: list[Job[Any]] = [*context.run_jobs(chosen, encoders), *truth_jobs(context, chosen, encoders)]
     for encoder in encoders:
         for place, seed in enumerate(context.seeds):
             every.append(_simulated(context, chosen, encoder, seed, priority=2 * (place > 0)))

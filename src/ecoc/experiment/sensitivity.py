@@ -5,9 +5,9 @@ from typing import Any
 
 from ecoc.experiment.context import Context, Experiment
 from ecoc.experiment.jobs import Job, Results
-from ecoc.experiment.tables import caveats, described, no_numbers, number, point
+from ecoc.experiment.tables import SEEDS_NOTE, caveats, described, no_numbers, number, with_whiskers
 from ecoc.experiment.variants import BASE, PAPER, VARIANTS, Variant
-from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Section, Series, Table
+from ecoc.reporting.document import Axis, Cell, Figure, Head, Number, Point, Section, Series, Table
 
 ENCODERS = ("sasrec",)
 _METRICS = ("hr@20", "ndcg@20")
@@ -50,9 +50,8 @@ def _grid(context: Context) -> list[_GridPoint]:
             if factor.name == "n1" and value > context.data.counts.items and not is_centre:
                 continue  # more actions than items
             exact = int(value) if factor.name == "n1" else float(value)
-            variant = (
-                PAPER if is_centre else PAPER.but(f"ecoc-paper-{factor.name}-{value:g}", changes={factor.name: exact})
-            )
+            changed = PAPER.but(f"ecoc-paper-{factor.name}-{value:g}", changes={factor.name: exact})
+            variant = PAPER if is_centre else changed
             spots.append(_GridPoint(factor, value, variant, 0 if is_centre else max(0, place - _NEEDED + 1)))
     return spots
 
@@ -91,8 +90,6 @@ def _values(context: Context, results: Results, variant: Variant, encoder: str, 
 
 
 def _table(context: Context, results: Results, spots: list[_GridPoint]) -> Table:
-    columns = [Column(name="value"), Column(name="encoder")]
-    columns += [Column(name=name.upper(), better="high") for name in _METRICS]
     body: list[list[Cell]] = []
     groups = []
     for encoder in context.encoders(ENCODERS):
@@ -104,14 +101,9 @@ def _table(context: Context, results: Results, spots: list[_GridPoint]) -> Table
             is_centre = spot.variant is PAPER
             body.append([f"{spot.value:g}{' (the paper)' * is_centre}", encoder, *values])
             groups.append(spot.factor.label)
-    return Table(
-        id="sensitivity",
-        title=f"Sensitivity on {context.title}",
-        columns=columns,
-        rows=body,
-        groups=groups,
-        note=f"The catalogue has {context.data.counts.items:,} items; a larger N1 explores all of them.",
-    )
+    heads: list[Head] = ["value", "encoder", *((name.upper(), 4, "high") for name in _METRICS)]
+    note = f"The catalogue has {context.data.counts.items:,} items; a larger N1 explores all of them."
+    return Table.of("sensitivity", f"Sensitivity on {context.title}", heads, body, groups=groups, note=note)
 
 
 def _figure(context: Context, results: Results, spots: list[_GridPoint], factor: Factor) -> Figure | None:
@@ -121,12 +113,12 @@ def _figure(context: Context, results: Results, spots: list[_GridPoint], factor:
     for encoder in context.encoders(ENCODERS):
         for metric in _METRICS:
             means = [(spot.value, number(_values(context, results, spot.variant, encoder, metric))) for spot in own]
-            points = [point(value, mean) for value, mean in means if mean is not None]
+            points = [Point.of(value, with_whiskers(mean)) for value, mean in means if mean is not None]
             base = number(_values(context, results, VARIANTS[BASE], encoder, metric))
             if points:
                 series.append(Series(name=f"{metric.upper()}, {encoder}", points=points))
             if points and base is not None:
-                level = [point(spot.value, Number(value=base.value)) for spot in (own[0], own[-1])]
+                level = [Point.of(spot.value, with_whiskers(Number(value=base.value))) for spot in (own[0], own[-1])]
                 series.append(Series(name=f"{metric.upper()}, {encoder}, {BASE}", points=level, dashed=True))
     if not series:
         return None
@@ -137,7 +129,7 @@ def _figure(context: Context, results: Results, spots: list[_GridPoint], factor:
         x=Axis(label=factor.label, log=True, ticks=[spot.value for spot in own]),
         y=Axis(label="HR@20 and NDCG@20"),
         series=series,
-        note="Means over seeds, whiskers one standard deviation.",
+        note=SEEDS_NOTE,
     )
 
 

@@ -12,9 +12,9 @@ from ecoc.evaluation.metrics import metrics
 from ecoc.evaluation.statistics import holm, paired
 from ecoc.experiment.context import Context
 from ecoc.experiment.jobs import Job, JobResult, Results
-from ecoc.experiment.results import RankedViews, ViewQuality
+from ecoc.experiment.results import EarnedViews, RankedViews, ViewQuality
 from ecoc.experiment.variants import BASE, Variant
-from ecoc.reporting.document import Axis, Cell, Figure, Number, Point, Series
+from ecoc.reporting.document import Axis, Cell, Figure, Number
 
 SIGNIFICANT = 0.05
 ALIKE = "all methods have the same steps, windows, validations and encoder; the weights were chosen on validation data"
@@ -90,6 +90,10 @@ class Difference:
         """A star for a significant difference."""
         return "*" if self.p < SIGNIFICANT else ""
 
+    def cells(self) -> tuple[Number, float]:
+        """The difference with its mark, and p."""
+        return self.value.model_copy(update={"mark": self.mark}), self.p
+
 
 def differences(context: Context, rows: Sequence[Row], metric: str) -> dict[tuple[str, str], Difference]:
     """Each row minus `supervised+ema` of its group: paired over cases, bootstrapped over users, Holm over all."""
@@ -107,17 +111,22 @@ def differences(context: Context, rows: Sequence[Row], metric: str) -> dict[tupl
     }
 
 
+def truth_jobs(context: Context, variants: Iterable[Variant], encoders: Sequence[str]) -> list[Job[EarnedViews]]:
+    """The true reward of every run; none if the truth is unknown."""
+    if context.market is None:
+        return []
+    return [context.truth_job(*each) for each in product(variants, encoders, context.seeds)]
+
+
 def earned_by(
     context: Context, results: Results, variants: Iterable[Variant], encoders: Sequence[str]
 ) -> dict[tuple[str, str], list[float]]:
     """True reward of each seed, by encoder and title; empty if the truth is unknown."""
     rewards: dict[tuple[str, str], list[float]] = {}
-    if context.market is None:
-        return rewards
-    for variant, encoder, seed in product(variants, encoders, context.seeds):
-        earned = results.value(context.truth_job(variant, encoder, seed))
+    for job in truth_jobs(context, variants, encoders):
+        earned = results.value(job)
         for title, view in earned.views.items() if earned is not None else ():
-            rewards.setdefault((encoder, title), []).append(view.reward)
+            rewards.setdefault((job.encoder, title), []).append(view.reward)
     return rewards
 
 
@@ -151,33 +160,16 @@ def no_numbers(reason: str, width: int) -> list[Cell]:
     return first + [None] * (width - 1)
 
 
+SEEDS_NOTE = "Means over seeds, whiskers one standard deviation."
+
+
 def bars(name: str, title: str, label: str, values: Sequence[tuple[str, str, Number | None]]) -> Figure | None:
     """Bars from (group, category, number): one series per group, whiskers of one standard deviation."""
-    shown = [(group, category, value) for group, category, value in values if value is not None]
-    if not shown:
-        return None
-    categories = list(dict.fromkeys(category for _, category, _ in shown))
-    series = [
-        Series(
-            name=group,
-            points=[point(categories.index(category), value) for own, category, value in shown if own == group],
-        )
-        for group in dict.fromkeys(group for group, _, _ in shown)
-    ]
-    return Figure(
-        id=name,
-        title=title,
-        kind="bars",
-        x=Axis(label="method", names=categories),
-        y=Axis(label=label),
-        series=series,
-        note="Means over seeds, whiskers one standard deviation.",
-    )
+    shown = [(group, category, with_whiskers(value)) for group, category, value in values if value is not None]
+    return Figure.bars(name, title, "method", Axis(label=label), shown, SEEDS_NOTE) if shown else None
 
 
-def point(x: float, number: Number) -> Point:
-    """A number as a point of a plot, with its interval or else its standard deviation."""
-    if number.low is not None and number.high is not None:
-        return Point(x=x, y=number.value, low=number.low, high=number.high)
+def with_whiskers(number: Number) -> Number:
+    """A mean over seeds whose interval is one standard deviation to each side."""
     half = number.sd or 0.0
-    return Point(x=x, y=number.value, low=number.value - half, high=number.value + half)
+    return number.model_copy(update={"low": number.value - half, "high": number.value + half})

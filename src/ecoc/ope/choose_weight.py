@@ -18,7 +18,7 @@ from ecoc.ope.results import Rollout, RolloutConfig, WeightChoice, WeightPoint, 
 from ecoc.ope.rollout import policy_actor
 from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.folder import Run, save_acting
-from ecoc.runs.saved import check_writable
+from ecoc.runs.saved import NOT_CHOSEN, check_writable, save_result
 
 WEIGHTS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _TOLERANCE = 0.02  # share of the best estimate by which a smaller weight may fall short
@@ -80,9 +80,12 @@ def choose_weight(
 
 
 def save_choice(run: Run, choice: WeightChoice) -> None:
-    """Let a run rank by the weight that was chosen for it, if any, and keep the evidence."""
-    if choice.w is not None:
+    """Let a run rank by the weight that was chosen for it, if any, and keep the evidence in either case."""
+    if choice.w is None:
+        save_result(run, NOT_CHOSEN, "validation", choice)
+    else:
         save_acting(run, "blend", choice.w, choice.model_dump(exclude={"picture"}))
+        (run.path / NOT_CHOSEN).unlink(missing_ok=True)
 
 
 def chosen_point(points: Sequence[WeightPoint]) -> WeightPoint:

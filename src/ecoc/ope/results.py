@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from ecoc.arguments import as_choice, as_count, as_flag, as_number, refusal
-from ecoc.result import Result, Row, TableResult
+from ecoc.result import Result, Row, TableResult, attributes
 
 FitOn = Literal["log", "test", "train"]
 LOGGED = "logged"
@@ -146,20 +146,13 @@ class SimulationResult(TableResult):
 
     def records(self) -> Sequence[Row]:
         """One row per policy."""
+        columns = ("kind", "ranking_mode", "reward", "ratio", "low", "high", "unpenalised", "uncertainty_penalty")
         return [
             {
                 "policy": policy.name,
-                "kind": policy.kind,
-                "ranking_mode": policy.ranking_mode,
-                "reward": policy.reward,
-                "ratio": policy.ratio,
-                "low": policy.low,
-                "high": policy.high,
-                "unpenalised": policy.unpenalised,
-                "uncertainty_penalty": policy.uncertainty_penalty,
+                **attributes(policy, *columns),
                 **{f"one_step, {name}": value.ratio for name, value in policy.one_step.items()},
-                "items_shown": policy.items_shown,
-                "trusted": policy.trusted,
+                **attributes(policy, "items_shown", "trusted"),
             }
             for policy in self.policies
         ]
@@ -191,7 +184,7 @@ class WeightChoice(TableResult):
     def records(self) -> Sequence[Row]:
         """One row per weight."""
         columns = ("w", "reward", "ratio", "low", "high", "unpenalised", "ndcg", "items_shown", "trusted")
-        return [{name: getattr(point, name) for name in columns} for point in self.points]
+        return [attributes(point, *columns) for point in self.points]
 
     def heading(self) -> str:
         chosen = "no weight" if self.w is None else f"w = {self.w:g}"

@@ -12,7 +12,7 @@ from ecoc.evaluation.results import Comparison, EvaluationResult, NormTestResult
 from ecoc.ope.results import SimulationResult, WeightChoice
 from ecoc.result import Result
 from ecoc.runs.folder import ACTING, Run
-from ecoc.runs.saved import COMPARISON, EVALUATION, NORM_TEST, SIMULATION, load_results
+from ecoc.runs.saved import COMPARISON, EVALUATION, NORM_TEST, NOT_CHOSEN, SIMULATION, load_results
 
 R = TypeVar("R", bound=Result)
 
@@ -24,7 +24,7 @@ class SavedResults(Result):
     comparisons: list[Comparison]
     simulations: list[SimulationResult]
     norm_tests: list[NormTestResult]
-    weight_choice: WeightChoice | None
+    weight_choice: WeightChoice | None = Field(description="the newest, also if no weight could be chosen")
     problems: list[str] = Field(default_factory=list, description="files that cannot be read, and why")
 
 
@@ -37,15 +37,15 @@ def saved_results(run: Run, *, strict: bool = True) -> SavedResults:
             return load_results(run, file, kind)
         return []
 
-    choice = None
+    choices = read_all(NOT_CHOSEN, WeightChoice)
     with _collected(problems, strict=strict):
-        choice = _weight_choice(run)
+        choices = choices or _chosen(run)
     return SavedResults(
         evaluations=read_all(EVALUATION, EvaluationResult),
         comparisons=read_all(COMPARISON, Comparison),
         simulations=read_all(SIMULATION, SimulationResult),
         norm_tests=read_all(NORM_TEST, NormTestResult),
-        weight_choice=choice,
+        weight_choice=choices[0] if choices else None,
         problems=problems,
     )
 
@@ -60,12 +60,12 @@ def _collected(problems: list[str], *, strict: bool) -> Iterator[None]:
         problems.append(str(error))
 
 
-def _weight_choice(run: Run) -> WeightChoice | None:
-    """The evidence of the chosen weight; none if no weight was chosen for these weights, or without evidence."""
+def _chosen(run: Run) -> list[WeightChoice]:
+    """The evidence of the chosen weight; nothing if no weight was chosen for these weights, or without evidence."""
     if run.chosen_ranking() is None:  # reads the file with its limits
-        return None
+        return []
     try:
         evidence = json.loads((run.path / ACTING).read_bytes()).get("evidence")
-        return WeightChoice.model_validate(evidence) if evidence else None
+        return [WeightChoice.model_validate(evidence)] if evidence else []
     except (OSError, ValueError, InputError):
         raise ArtifactError(f"{run.path / ACTING}: its evidence is not readable; choose again, or remove it") from None

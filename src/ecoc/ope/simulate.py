@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ecoc.data.sequences import Dataset
-from ecoc.evaluation.opening import check_same_data, data_of, open_models
+from ecoc.evaluation.opening import common_data, open_models
 from ecoc.model import Model
 from ecoc.ope.candidates import Candidate, check_names, controls, views
 from ecoc.ope.estimators import one_step, ratio_estimate
@@ -28,7 +28,7 @@ from ecoc.ope.simulator import LENGTH, SimulatorConfig, fit_simulator
 from ecoc.ope.trust import IMITATION, ImitationLoss, imitation_losses
 from ecoc.policies.base import RankBy
 from ecoc.progress import ProgressCallback, no_progress
-from ecoc.runs.saved import SIMULATION, save_result, saving
+from ecoc.runs.saved import SIMULATION, save_in_runs
 
 Ints = NDArray[np.int64]
 _ROWS = 1024
@@ -59,9 +59,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     started = time.perf_counter()
     watch, config = progress or no_progress, renamed_settings(config, settings) or RolloutConfig()
     opened = open_models(models, rank_by, w=w, m=m)
-    dataset = data_of(opened[0], data)
-    for model in opened:
-        check_same_data(model, dataset)
+    dataset = common_data(opened, data)
     candidates = controls(dataset) + views(opened, cloned=cloned)
     check_names(candidates)
     evaluator = RolloutEvaluator.open(dataset, config, "test", watch)
@@ -106,17 +104,9 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         estimators=estimators,
         seconds=time.perf_counter() - started,
     )
-    return _saved(result, opened) if save else result
-
-
-def _saved(result: SimulationResult, models: Sequence[Model]) -> SimulationResult:
-    """The result, kept in each run; a note says where that was not possible."""
-    notes: list[str] = []
-    key = ", ".join(f"{model.name} {model.policy.ranking_mode}" for model in models)
-    for model in models:
-        with saving(model.run, notes):
-            save_result(model.run, SIMULATION, key, result)
-    return result.model_copy(update={"notes": [*result.notes, *dict.fromkeys(notes)]})
+    key = ", ".join(f"{model.name} {model.policy.ranking_mode}" for model in opened)
+    notes = save_in_runs([model.run for model in opened], SIMULATION, key, result) if save else []
+    return result.model_copy(update={"notes": [*result.notes, *notes]})
 
 
 def _paper_scorers(

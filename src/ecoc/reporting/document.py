@@ -5,6 +5,7 @@ holds is checked like any input: sizes are limited, unknown keys refused, and te
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -33,13 +34,16 @@ class Number(Config):
 
 
 Cell = Number | Name | None
+Better = Literal["high", "low", "none"]
+Head = str | tuple[str, int] | tuple[str, int, Better]
+"""A column by its name, digits and which of its numbers is best."""
 
 
 class Column(Config):
     """A column of a table."""
 
     name: Name
-    better: Literal["high", "low", "none"] = Field("none", description="which of its numbers is set in bold")
+    better: Better = Field("none", description="which of its numbers is set in bold")
     digits: int = Field(4, ge=0, le=10, description="digits after the point")
     unit: Name = ""
 
@@ -49,9 +53,10 @@ def short_name(name: str) -> str:
     return name if len(name) <= 120 else f"{name[:119]}…"
 
 
-def columns(*names: str | tuple[str, int]) -> list[Column]:
-    """Columns by name, those of numbers with their digits after the point."""
-    return [Column(name=name) if isinstance(name, str) else Column(name=name[0], digits=name[1]) for name in names]
+def columns(*heads: Head) -> list[Column]:
+    """Columns in short: names, those of numbers with their digits after the point."""
+    parts = ((head,) if isinstance(head, str) else head for head in heads)
+    return [Column.build(dict(zip(("name", "digits", "better"), values, strict=False))) for values in parts]
 
 
 class Table(Config):
@@ -63,6 +68,22 @@ class Table(Config):
     rows: list[list[Cell]] = Field(max_length=10_000)  # each as long as columns
     groups: list[Name] = Field(default_factory=list, description="of each row; empty: all rows are one group")
     note: Text = ""
+
+    @classmethod
+    def of(
+        cls,
+        id: str,
+        title: str,
+        heads: Sequence[Head | Column],
+        rows: Iterable[Sequence[Cell | float]],
+        *,
+        groups: Sequence[str] = (),
+        note: str = "",
+    ) -> Self:
+        """A table from columns in short and plain numbers."""
+        named = [head if isinstance(head, Column) else columns(head)[0] for head in heads]
+        cells = [[Number(value=cell) if isinstance(cell, int | float) else cell for cell in row] for row in rows]
+        return cls(id=id, title=title, columns=named, rows=cells, groups=list(groups), note=note)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -92,6 +113,11 @@ class Point(Config):
     high: float | None = None
     label: Name = ""
 
+    @classmethod
+    def of(cls, x: float, number: Number, label: str = "") -> Self:
+        """A number at a place."""
+        return cls(x=x, y=number.value, low=number.low, high=number.high, label=label)
+
 
 class Series(Config):
     """Points that belong together."""
@@ -111,6 +137,18 @@ class Figure(Config):
     y: Axis
     series: list[Series] = Field(min_length=1, max_length=100)
     note: Text = ""
+
+    @classmethod
+    def bars(
+        cls, id: str, title: str, x: str, y: Axis, values: Sequence[tuple[str, str, Number]], note: str = ""
+    ) -> Self:
+        """Bars from (group, category, number): one series per group. `x` is what the categories are."""
+        names = list(dict.fromkeys(category for _, category, _ in values))
+        groups: dict[str, list[Point]] = {}
+        for group, category, number in values:
+            groups.setdefault(group, []).append(Point.of(names.index(category), number))
+        series = [Series(name=group, points=points) for group, points in groups.items()]
+        return cls(id=id, title=title, kind="bars", x=Axis(label=x, names=names), y=y, series=series, note=note)
 
 
 class Section(Config):

@@ -8,7 +8,6 @@ from typing import Any
 from ecoc.data.schema import ITEMS
 from ecoc.errors import ArtifactError
 from ecoc.evaluation.metrics import NAMES
-from ecoc.evaluation.ranks import REPEATS
 from ecoc.evaluation.results import Comparison, EvaluationResult, NormTestResult
 from ecoc.model import Model, Recommendations
 from ecoc.ope.results import SimulationResult, WeightChoice
@@ -80,7 +79,7 @@ def evaluation_text(evaluation: EvaluationResult) -> str:
             f"  {name} ranks by {evaluation.ranking_mode}: it gives up likeness to the log for long-term reward;"
             " --rank-by policy ranks by its cloned policy"
         )
-    if not evaluation.exclude_seen and evaluation.seen.cases < REPEATS * evaluation.cases:
+    if evaluation.has_few_repeats and not evaluation.exclude_seen:
         lines.append(
             "  few targets are items of the user's past, yet those stay in the ranking, as in the paper; --exclude-seen"
             " leaves them out"

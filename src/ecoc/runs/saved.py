@@ -1,25 +1,26 @@
 """Results kept in a run folder: one JSON file per command, written whole, checked when read.
 
 A file holds the newest result of each key, which names the options. An entry counts only for the weights and the data
-it was computed with; training again makes it stale, and the next save drops it.
+it was computed with, and for the weights of the other runs in it; training one of them again makes it stale.
 """
 
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from ecoc.config import Config
 from ecoc.errors import ArtifactError, InputError, ResourceError
 from ecoc.result import Result
-from ecoc.runs.folder import Run
+from ecoc.runs.folder import RESULT, Run
 from ecoc.storage.atomic import write_whole
 
 EVALUATION, COMPARISON, SIMULATION, NORM_TEST = "evaluation.json", "comparison.json", "simulation.json", "normtest.json"
+NOT_CHOSEN = "not_chosen.json"  # the newest choice of w, if no weight could be chosen
 _LARGEST = 32 << 20
 _MOST_ENTRIES = 50  # keys of a file; the oldest go first
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -30,6 +31,7 @@ R = TypeVar("R", bound=Result)
 class _Entry(Config):
     weights_sha256: str
     data_sha256: str
+    others: dict[str, str] = Field(default_factory=dict, description="weights of other runs by path from this one")
     result: dict[str, object]
 
 
@@ -38,16 +40,30 @@ class _File(Config):
     results: dict[str, _Entry]
 
 
-def save_result(run: Run, file: str, key: str, result: Result) -> None:
-    """Keep a result as the newest of its key; a file that cannot be read is replaced."""
+def save_result(run: Run, file: str, key: str, result: Result, others: Iterable[Run] = ()) -> None:
+    """Keep a result as the newest of its key; a file that cannot be read is replaced.
+
+    `others` are the other runs that the result is about.
+    """
     weights, data = _belongs_to(run)
+    known = {os.path.relpath(other.path, run.path): other.result.weights_sha256 for other in others}
     entries: dict[str, _Entry] = {}
     with suppress(ArtifactError):
         entries = {name: entry for name, entry in _read(run, file).items() if entry.weights_sha256 == weights}
     entries.pop(key, None)
-    entries[key] = _Entry(weights_sha256=weights, data_sha256=data, result=json.loads(result.model_dump_json()))
+    values = json.loads(result.model_dump_json())
+    entries[key] = _Entry(weights_sha256=weights, data_sha256=data, others=known, result=values)
     newest = dict(list(entries.items())[-_MOST_ENTRIES:])
     write_whole(run.path / file, [_File(results=newest).model_dump_json(indent=1).encode(), b"\n"])
+
+
+def save_in_runs(runs: Sequence[Run], file: str, key: str, result: Result) -> list[str]:
+    """Keep a result in each of the runs it is about; returns a note for each folder that is read-only."""
+    notes: list[str] = []
+    for run in runs:
+        with saving(run, notes):
+            save_result(run, file, key, result, [other for other in runs if other.path != run.path])
+    return list(dict.fromkeys(notes))
 
 
 @contextmanager
@@ -64,11 +80,9 @@ def saving(run: Run, notes: list[str] | None = None) -> Iterator[list[str]]:
 
 
 def load_results(run: Run, file: str, kind: type[R]) -> list[R]:
-    """What a file holds of the run's present weights and data, oldest first; nothing if there is no file."""
-    belongs = _belongs_to(run)
-    current = [entry for entry in _read(run, file).values() if (entry.weights_sha256, entry.data_sha256) == belongs]
+    """What a file holds of the present weights and data of its runs, oldest first; nothing if there is no file."""
     try:
-        return [kind.model_validate(entry.result) for entry in current]
+        return [kind.model_validate(entry.result) for entry in _read(run, file).values() if _is_current(run, entry)]
     except (ValidationError, InputError) as error:
         raise ArtifactError(_broken(run, file, error)) from None
 
@@ -77,6 +91,14 @@ def check_writable(run: Run) -> None:
     """Refuse a read-only run folder before work whose result has to be written."""
     if not os.access(run.path, os.W_OK):
         raise InputError(f"{run.path}: the folder is read-only, so nothing can be saved in it; make it writable")
+
+
+def _is_current(run: Run, entry: _Entry) -> bool:
+    """Whether an entry is of the present weights; a run that is no longer there cannot have changed."""
+    if (entry.weights_sha256, entry.data_sha256) != _belongs_to(run):
+        return False
+    others = ((Run(run.path / path), weights) for path, weights in entry.others.items())
+    return all(run.result.weights_sha256 == weights for run, weights in others if (run.path / RESULT).is_file())
 
 
 def _belongs_to(run: Run) -> tuple[str, str]:

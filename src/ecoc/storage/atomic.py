@@ -113,11 +113,15 @@ def lock(target: Path) -> Iterator[None]:
 def _flush(folder: Path) -> None:
     """Flush every file to disk before the rename that declares the folder complete."""
     for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _replace(scratch: Path, target: Path) -> None:
@@ -126,11 +130,7 @@ def _replace(scratch: Path, target: Path) -> None:
         old = target.parent / f".{target.name}.old-{os.getpid()}"
         target.rename(old)
     scratch.rename(target)
-    descriptor = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(target.parent)
     if old is not None:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -155,8 +155,17 @@ def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
 
 
 def partial_path(path: Path) -> Path:
-    """Temporary path at which a file is written first."""
-    return path.with_name(path.name + ".partial")
+    """Temporary path at which a file is written first; each process has its own."""
+    return path.with_name(f"{path.name}.{os.getpid()}.partial")
+
+
+def remove_abandoned(folder: Path, name: str = "*") -> None:
+    """Remove temporary files, of all names or of one pattern, unless the process that writes them is alive."""
+    for path in folder.glob(f"{name}.partial"):
+        process = path.stem.rpartition(".")[2]
+        if not (process.isdecimal() and Path("/proc", process).exists()):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -173,6 +182,7 @@ def cleaned(paths: Iterable[Path]) -> Iterator[None]:
 def write_aside(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
     """Write and flush under the temporary name; return the SHA-256."""
     digest, size = hashlib.sha256(), 0
+    remove_abandoned(path.parent, f"{escape(path.name)}*")
     try:
         with partial_path(path).open("wb") as stream:
             for piece in pieces:
@@ -190,11 +200,7 @@ def put_in_place(path: Path) -> None:
     """Rename a flushed file to its final name and flush the folder."""
     try:
         partial_path(path).replace(path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(path.parent)
     except OSError as error:
         raise _no_room(path, error, 0) from error
 

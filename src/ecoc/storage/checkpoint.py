@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ecoc.errors import ArtifactError, TrainingError
-from ecoc.storage.atomic import cleaned, file_sha256, json_bytes, put_in_place, write_aside
+from ecoc.storage.atomic import cleaned, file_sha256, json_bytes, put_in_place, remove_abandoned, write_aside
 
 _DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
 _LARGEST_JSON = 64 << 20
@@ -106,9 +106,10 @@ def keep_last(folder: Path, count: int) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove temporary files, and tensor files without their JSON file."""
-    for path in [*folder.glob("*.partial"), *folder.glob("step-*.safetensors")]:
-        if path.suffix == ".partial" or not path.with_suffix(".json").exists():
+    """Remove temporary files of killed processes, and tensor files without their JSON file."""
+    remove_abandoned(folder)
+    for path in folder.glob("step-*.safetensors"):
+        if not path.with_suffix(".json").exists():
             path.unlink(missing_ok=True)
 
 
@@ -116,15 +117,10 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterable[bytes | memoryview]:
     """The safetensors format, piece by piece without a copy: saving a large table needs no second one in memory."""
     header: dict[str, Any] = {}
     position = 0
-    for key in sorted(tensors):
-        size = tensors[key].numel() * tensors[key].element_size()
-        shape = list(tensors[key].shape)
-        header[key] = {
-            "dtype": _DTYPES[tensors[key].dtype],
-            "shape": shape,
-            "data_offsets": [position, position + size],
-        }
-        position += size
+    for key, tensor in sorted(tensors.items()):
+        end = position + tensor.numel() * tensor.element_size()
+        header[key] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [position, end]}
+        position = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text

@@ -41,7 +41,8 @@ def _is_half_begun(path: Path) -> bool:
     """Whether a process died in `begin_run`: the folder holds what it writes, and no settings yet."""
     if not (path / CHECKPOINTS).is_dir() or any((path / CHECKPOINTS).iterdir()):
         return False
-    return {entry.name for entry in path.iterdir()} <= {CHECKPOINTS, ITEMS, FINGERPRINT, METRICS, f"{CONFIG}.partial"}
+    names = {entry.name for entry in path.iterdir() if not entry.match(f"{CONFIG}*.partial")}
+    return names <= {CHECKPOINTS, ITEMS, FINGERPRINT, METRICS}
 
 
 def remove_run(run: Run) -> None:

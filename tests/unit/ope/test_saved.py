@@ -15,6 +15,7 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation.results import EvaluationResult
 from ecoc.ope import evaluator as evaluator_module
 from ecoc.ope.saved import saved_results
+from ecoc.reporting.sections.run import run_sections
 from ecoc.runs import saved as saved_module
 from ecoc.runs.folder import Run
 from ecoc.runs.saved import COMPARISON, EVALUATION, NORM_TEST, SIMULATION, load_results, save_result
@@ -113,6 +114,38 @@ def test_results_of_other_weights_or_data_are_not_shown_and_dropped_at_the_next_
     next(iter(content["results"].values()))["data_sha256"] = "0" * 64
     path.write_text(json.dumps(content))
     assert saved_results(Run(runs / "ecoc")).evaluations == []
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_comparison_is_not_shown_after_another_of_its_runs_was_trained_again(runs: Path, away: bool) -> None:
+    ecoc.compare([runs / "ecoc", runs / "supervised"], max_cases=30, untrained=False)
+    place = Path(shutil.move(runs, runs.with_name("moved"))) if away else runs
+    assert all(len(saved_results(Run(place / name)).comparisons) == 1 for name in ("ecoc", "supervised"))
+    shutil.copy(place / "retrained" / "result.json", place / "supervised" / "result.json")
+    assert saved_results(Run(place / "ecoc")).comparisons == []
+    assert saved_results(Run(place / "supervised")).comparisons == []
+    shutil.rmtree(place / "supervised")
+    assert len(saved_results(Run(place / "ecoc")).comparisons) == 1
+
+
+def test_a_choice_without_a_trusted_weight_is_kept_until_a_weight_is_chosen(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(runs / "ecoc")
+    reasons = ["the log is too small"]
+    monkeypatch.setattr(evaluator_module, "simulator_warnings", lambda quality: reasons)
+    undecided = ecoc.choose_weight(run.path, config=SMALL, weights=[1.0])
+    assert undecided.w is None
+    assert saved_results(run).weight_choice == undecided
+    assert run.chosen_ranking() is None
+    [section] = [section for section in run_sections(run.path) if section.id == "weight"]
+    assert section.text == ["Not chosen, the run ranks as before: the log is too small."]
+    reasons.clear()
+    chosen = ecoc.choose_weight(run.path, config=SMALL, weights=[1.0])
+    assert chosen.w is not None
+    kept = saved_results(run).weight_choice
+    assert kept is not None
+    assert kept.w == chosen.w
 
 
 def test_nothing_is_written_unless_it_is_to_be_saved(runs: Path) -> None:

@@ -257,6 +257,22 @@ def test_only_the_newest_are_kept(count: int, saved: Path) -> None:
     assert {path.name for path in saved.iterdir()} == expected | {"notes.txt"}
 
 
+def test_two_processes_write_aside_under_different_names(tmp_path: Path) -> None:
+    path, other = tmp_path / "a[1].json", "import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", other], stdin=subprocess.PIPE) as process:
+        live, dead = (tmp_path / f"a[1].json.{number}.partial" for number in (process.pid, 2**22 + 1))
+        for leftover in (live, dead, tmp_path / "a[1].json.partial"):
+            leftover.write_bytes(b"half")
+        write_whole(path, [b"mine"])
+        assert {entry.name for entry in tmp_path.iterdir()} == {path.name, live.name}
+        assert live.read_bytes() == b"half"
+        remove_partial(tmp_path)
+        assert live.exists()
+        process.communicate()
+    write_whole(path, [b"again"])
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     assert write_whole(path, [b"old", memoryview(b"er")]) == sha256(b"older").hexdigest()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ecoc.evaluation.results import SIGNIFICANT, Comparison, PairedDifference
-from ecoc.reporting.document import Cell, Number, Section, Table, columns, short_name
+from ecoc.reporting.document import Cell, Number, Section, Table, short_name
 from ecoc.reporting.sections.ranking import CAVEAT, ranking_table
 
 _NOTE = f"Brackets are 95 % intervals. * p < {SIGNIFICANT:g} after Holm's correction for all the comparisons."
@@ -17,15 +17,14 @@ def decisive(pairs: Sequence[PairedDifference]) -> list[PairedDifference]:
 
 def pairs_table(pairs: Sequence[PairedDifference]) -> Table:
     """One row per metric, pair by pair."""
-    rows: list[list[Cell]] = []
+    rows: list[list[Cell | float]] = []
     for pair in pairs:
         mark = "*" if pair.is_significant else ""
         value = Number(value=pair.difference, low=pair.low, high=pair.high, mark=mark)
-        p = (Number(value=pair.p), Number(value=pair.p_holm))
-        rows.append([pair.metric.upper(), value, *p])
-    heads = columns("metric", "difference", "p", "p (Holm)")
+        rows.append([pair.metric.upper(), value, pair.p, pair.p_holm])
     groups = [f"{short_name(pair.a)} - {short_name(pair.b)}" for pair in pairs]
-    return Table(id="pairs", title="Paired differences", columns=heads, rows=rows, groups=groups, note=_NOTE)
+    heads = ("metric", "difference", "p", "p (Holm)")
+    return Table.of("pairs", "Paired differences", heads, rows, groups=groups, note=_NOTE)
 
 
 def comparison_section(comparison: Comparison) -> Section:

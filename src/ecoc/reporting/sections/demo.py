@@ -6,19 +6,7 @@ from pathlib import Path
 from ecoc.data.sequences import Dataset
 from ecoc.evaluation.results import Comparison
 from ecoc.ope.results import SimulationResult
-from ecoc.reporting.document import (
-    Axis,
-    Cell,
-    Document,
-    Figure,
-    Number,
-    Point,
-    Section,
-    Series,
-    Table,
-    columns,
-    save_document,
-)
+from ecoc.reporting.document import Axis, Cell, Document, Figure, Number, Point, Section, Series, Table, save_document
 from ecoc.reporting.provenance import made_with
 from ecoc.reporting.sections.ranking import CAVEAT, ranking_table
 from ecoc.reporting.sections.simulation import CAVEATS, explained, reward_figures, reward_table
@@ -73,49 +61,36 @@ def write_report(  # noqa: PLR0913 - one parameter per result of the demo
 
 def truth_table(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Table:
     """One row per policy: the reward it really earns."""
-    rows: list[list[Cell]] = [
-        [
-            name,
-            Number(value=result.reward, low=result.low, high=result.high),
-            Number(value=result.coverage),
-            Number(value=100 * result.tempting),
-            about[name],
-        ]
-        for name, result in earned.items()
+    rows: list[list[Cell | float]] = [
+        [name, _reward(result), result.coverage, 100 * result.tempting, about[name]] for name, result in earned.items()
     ]
-    heads = columns("policy", ("true reward per step", 3), ("items shown", 0), ("tempting, %", 0), "what it does")
     note = "Brackets are 95 % intervals over users. Tempting items please now and cost later. Oracles know the world."
-    return Table(id="truth", title="", columns=heads, rows=rows, note=note)
+    shown = ("true reward per step", 3), ("items shown", 0), ("tempting, %", 0)
+    return Table.of("truth", "", ["policy", *shown, "what it does"], rows, note=note)
+
+
+def _reward(result: Evaluation) -> Number:
+    return Number(value=result.reward, low=result.low, high=result.high)
 
 
 def weights_table(curve: Sequence[Mapping[str, float]]) -> Table:
     """One row per weight w: true reward, ranking quality and number of different items shown."""
-    keys = ("true_reward", "ndcg@10", "items_shown")
-    rows: list[list[Cell]] = [[f"{point['w']:g}", *(Number(value=point[key]) for key in keys)] for point in curve]
-    heads = columns("w", ("true reward per step", 3), "NDCG@10", ("items shown", 0))
-    return Table(id="weights", title="", columns=heads, rows=rows)
+    rows: list[list[Cell | float]] = [
+        [f"{point['w']:g}", point["true_reward"], point["ndcg@10"], point["items_shown"]] for point in curve
+    ]
+    return Table.of("weights", "", ["w", ("true reward per step", 3), "NDCG@10", ("items shown", 0)], rows)
 
 
 def _truth(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Section:
-    points = [
-        Point(x=place, y=result.reward, low=result.low, high=result.high)
-        for place, result in enumerate(earned.values())
-    ]
+    axis = Axis(label="true reward per step", line=round(earned["logged"].reward, 3))
+    rewards = [("", name, _reward(result)) for name, result in earned.items()]
+    title = "True reward per step; the line is the policy that wrote the log"
     return Section(
         id="truth",
         title="What policies really earn",
         text=["Users of the world respond to each policy; the first steps of each session are those of the log."],
         tables=[truth_table(earned, about).model_copy(update={"title": "True reward per step"})],
-        figures=[
-            Figure(
-                id="truth-bars",
-                title="True reward per step; the line is the policy that wrote the log",
-                kind="bars",
-                x=Axis(label="policy", names=list(earned)),
-                y=Axis(label="true reward per step", line=round(earned["logged"].reward, 3)),
-                series=[Series(name="", points=points)],
-            )
-        ],
+        figures=[Figure.bars("truth-bars", title, "policy", axis, rewards)],
         caveats=["One world, one seed: docs/results/true-reward.md has five seeds of two worlds, with controls."],
     )
 

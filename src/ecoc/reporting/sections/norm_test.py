@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ecoc.evaluation.results import NormTestEntry, NormTestResult, NormTestRow
-from ecoc.reporting.document import Axis, Cell, Figure, Number, Point, Section, Series, Table, columns, short_name
+from ecoc.reporting.document import Axis, Cell, Figure, Head, Number, Point, Section, Series, Table, short_name
 
 PAPER_DATA = ("yelp", "tmall", "rl4rs")
 PAPER: dict[str, tuple[tuple[float, float, float], ...]] = {  # mean, standard deviation and t on each of PAPER_DATA
@@ -31,6 +31,7 @@ CAVEATS = [
     "The outcome depends on a user's vector only through its direction, and on the item vectors mostly through how much"
     " their norms vary: the less they vary, the larger the mean.",
 ]
+_NO_PAPER = (None, None, None)
 _DIGITS = {"Mean": 2, "Std.": 2, "t": 0, "effect": 2, "p": 3, "norm sd": 3, "clipped": 0, "dropped": 0}
 
 
@@ -44,11 +45,15 @@ def paper_values(encoder: str, data: str | None) -> tuple[float, float, float] |
 def norm_test_section(test: NormTestResult, paper_data: str | None = None) -> Section:
     """The section of a norm test; `paper_data` names the dataset of the paper to compare with, if not the run's own."""
     names = run_names(test.rows)
+    starred, controls = (sum(entry.is_starred for entry in entries) for entries in (test.rows, test.controls))
     flags = [f"{name}: {row.flag}." for name, row in zip(names, test.rows, strict=True) if row.flag]
     return Section(
         id="normtest",
         title="Statistical normalisation test",
-        findings=[_finding(test)],
+        findings=[
+            f"Normalisation test: the angle matters more than the norm (p < .001) in {starred} of {len(test.rows)}"
+            f" runs, and in {controls} of {len(test.controls)} controls with random directions."
+        ],
         text=[
             "X is the score of every item for a user, Y its cosine, Z the item's norm with the sign of the score."
             " D = artanh Spearman(X, Y) - artanh Spearman(X, Z); H1: on average D > 0, the angle matters more for the"
@@ -58,14 +63,6 @@ def norm_test_section(test: NormTestResult, paper_data: str | None = None) -> Se
         tables=[norm_test_table(test, paper_data)],
         figures=[_figure(test, names)],
         caveats=[*flags, *CAVEATS],
-    )
-
-
-def _finding(test: NormTestResult) -> str:
-    starred, controls = (sum(entry.is_starred for entry in entries) for entries in (test.rows, test.controls))
-    return (
-        f"Normalisation test: the angle matters more than the norm (p < .001) in {starred} of {len(test.rows)}"
-        f" runs, and in {controls} of {len(test.controls)} controls with random directions."
     )
 
 
@@ -85,55 +82,44 @@ def norm_test_table(test: NormTestResult, paper_data: str | None = None) -> Tabl
         paper_values(row.encoder, paper_data or row.source) if row.method == "supervised" else None for row in test.rows
     ]
     has_paper = any(published)
-    heads = columns("run", *_DIGITS.items())
-    heads += columns(*((f"{name} (paper)", _DIGITS[name]) for name in ("Mean", "Std.", "t"))) * has_paper
-    rows: list[list[Cell]] = []
+    heads: list[Head] = ["run", *_DIGITS.items()]
+    heads += [(f"{name} (paper)", _DIGITS[name]) for name in ("Mean", "Std.", "t")] * has_paper
+    rows: list[Sequence[Cell | float]] = []
     for name, paper, (row, controls) in zip(names, published, test.with_controls(), strict=True):
-        rows.append(_cells(name, row) + _paper_cells(paper) * has_paper)
+        rows.append([name, *_cells(row), *(paper or _NO_PAPER) * has_paper])
         for control in controls:
             label = f"control of {name}: {CONTROLS[control.norms]}"
-            rows.append(_cells(label, control) + _paper_cells(None) * has_paper)
-    return Table(
-        id="normtest",
-        title="Does the angle matter more than the norm?",
-        columns=heads,
-        rows=rows,
+            rows.append([label, *_cells(control), *_NO_PAPER * has_paper])
+    return Table.of(
+        "normtest",
+        "Does the angle matter more than the norm?",
+        heads,
+        rows,
         note="* p < .001, one-sided. Norm sd: standard deviation of the logarithm of the item vectors' norms. Clipped:"
         " a correlation beyond 1 - 1e-7 counts as that. Dropped: a correlation is undefined. Both count distinct"
         " samples.",
     )
 
 
-def _cells(name: str, entry: NormTestEntry) -> list[Cell]:
-    star = "*" if entry.is_starred else ""
+def _cells(entry: NormTestEntry) -> list[Cell]:
+    """The columns of `_DIGITS`; an infinite number in words."""
     numbers = [entry.mean, entry.std, entry.t, entry.effect, entry.p, entry.norm_log_sd, entry.clipped, entry.dropped]
-    return [name, *(_number(value, star if place == 2 else "") for place, value in enumerate(numbers))]
-
-
-def _paper_cells(values: tuple[float, float, float] | None) -> list[Cell]:
-    return [None, None, None] if values is None else [Number(value=value) for value in values]
-
-
-def _number(value: float, mark: str) -> Cell:
-    """A number; an infinite one in words."""
-    return Number(value=value, mark=mark) if math.isfinite(value) else f"{'-' * (value < 0)}infinite{mark}"
+    marks = ["", "", "*" if entry.is_starred else "", "", "", "", "", ""]
+    return [
+        Number(value=value, mark=mark) if math.isfinite(value) else f"{'-' * (value < 0)}infinite{mark}"
+        for value, mark in zip(numbers, marks, strict=True)
+    ]
 
 
 def cosine_table(test: NormTestResult) -> Table:
     """Mean cosine of the user and the next item, by the rank of that item."""
-    heads = columns("run", ("K", 0), ("cosine", 3), ("samples", 0))
-    rows: list[list[Cell]] = [
-        [
-            name,
-            Number(value=entry.k),
-            None if entry.cosine is None else Number(value=entry.cosine),
-            Number(value=entry.count),
-        ]
+    heads: list[Head] = ["run", ("K", 0), ("cosine", 3), ("samples", 0)]
+    rows = [
+        [name, entry.k, entry.cosine, entry.count]
         for name, row in zip(run_names(test.rows), test.rows, strict=True)
         for entry in row.cosine_by_rank
     ]
-    title = "Mean cosine of user and next item where that item is among the K best"
-    return Table(id="cosines", title=title, columns=heads, rows=rows)
+    return Table.of("cosines", "Mean cosine of user and next item where that item is among the K best", heads, rows)
 
 
 def _figure(test: NormTestResult, names: Sequence[str]) -> Figure:

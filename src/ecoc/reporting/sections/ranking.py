@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from ecoc.evaluation.metrics import NAMES
 from ecoc.evaluation.results import EvaluationResult, RankedPolicy
-from ecoc.reporting.document import Cell, Column, Number, Section, Table, columns, short_name
+from ecoc.reporting.document import Cell, Head, Number, Section, Table, short_name
 
 CAVEAT = "The log shows what its own policy chose, so this measures likeness to that policy, not what users gain."
 _SHOWN = ("hr@5", "hr@10", "hr@20", "mrr@10", "ndcg@5", "ndcg@10", "ndcg@20")
-_LISTS = columns(("coverage", 3), ("popularity lift", 2), ("diversity", 3))
+_LISTS: list[Head] = [("coverage", 3), ("popularity lift", 2), ("diversity", 3)]
 
 Intervals = Mapping[str, tuple[float, float]]
 
@@ -23,25 +23,22 @@ def ranking_table(
     policies: Sequence[RankedPolicy], *, name: str, title: str, intervals: Intervals | None = None
 ) -> Table:
     """One row per policy; the intervals are those of the first."""
-    table = _metrics_table([(policy_name(policy), policy.metrics) for policy in policies], name, title, intervals or {})
-    rows = [
-        [*row, *(Number(value=value) for value in (policy.coverage, policy.popularity_lift, policy.diversity))]
-        for row, policy in zip(table.rows, policies, strict=True)
-    ]
-    return table.model_copy(update={"columns": [*table.columns, *_LISTS], "rows": rows})
+    shown = _shown(policies[0].metrics)
+    rows: list[list[Cell | float]] = []
+    for policy in policies:
+        ends = {} if rows else intervals or {}
+        numbers = [_number(policy.metrics[metric], ends.get(metric)) for metric in shown]
+        rows.append([policy_name(policy), *numbers, policy.coverage, policy.popularity_lift, policy.diversity])
+    return Table.of(name, title, _heads(shown) + _LISTS, rows)
 
 
-def _metrics_table(
-    policies: Sequence[tuple[str, Mapping[str, float]]], name: str, title: str, intervals: Intervals
-) -> Table:
-    first = policies[0][1]
-    shown = [metric for metric in first if metric in _SHOWN or metric not in NAMES] or list(first)
-    rows: list[list[Cell]] = []
-    for label, metrics in policies:
-        ends = {} if rows else intervals
-        rows.append([label, *(_number(metrics[metric], ends.get(metric)) for metric in shown)])
-    heads = [Column(name="policy"), *(Column(name=metric.upper(), better="high") for metric in shown)]
-    return Table(id=name, title=title, columns=heads, rows=rows)
+def _shown(metrics: Mapping[str, float]) -> list[str]:
+    """The metrics that tables show: a few of the built-in ones, and all others."""
+    return [metric for metric in metrics if metric in _SHOWN or metric not in NAMES] or list(metrics)
+
+
+def _heads(metrics: Sequence[str]) -> list[Head]:
+    return ["policy", *((metric.upper(), 4, "high") for metric in metrics)]
 
 
 def _number(value: float, interval: tuple[float, float] | None) -> Number:
@@ -59,8 +56,12 @@ def ranking_tables(evaluation: EvaluationResult, *, has_intervals: bool = True) 
         cases = subsets[0].cases
         if cases:
             title = f"{part.capitalize()} targets: {meaning} ({cases:,} of {evaluation.cases:,} cases)"
-            named = [(policy_name(policy), subset.metrics) for policy, subset in zip(policies, subsets, strict=True)]
-            tables.append(_metrics_table(named, f"ranking-{part}", title, {}))
+            shown = _shown(subsets[0].metrics)
+            rows = [
+                [policy_name(policy), *(subset.metrics[metric] for metric in shown)]
+                for policy, subset in zip(policies, subsets, strict=True)
+            ]
+            tables.append(Table.of(f"ranking-{part}", title, _heads(shown), rows))
     return tables
 
 

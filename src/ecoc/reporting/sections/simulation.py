@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ecoc.ope.results import SimulationResult, SimulatorQuality
 from ecoc.ope.seeds import PolicyEstimate, over_seeds
-from ecoc.reporting.document import Axis, Cell, Column, Figure, Number, Point, Section, Series, Table, columns
+from ecoc.reporting.document import Axis, Cell, Figure, Head, Number, Section, Table
 
 CAVEATS = (
     "The simulators know only what the log shows. If the logging policy used information that is not in the log, they"
@@ -43,43 +43,34 @@ def reward_table(
     simulations: Sequence[SimulationResult], earned: Mapping[str, Sequence[float]], *, name: str, title: str
 ) -> Table:
     """One row per policy; `simulations` are of one seed each, `earned` the true rewards of each seed, if known."""
-    estimates = over_seeds(simulations, earned)
-    heads = columns("policy", "trusted", ("without penalty", 3), ("one-step ratio (paper)", 3), ("items shown", 0))
-    heads.insert(1, Column(name="roll-out, log = 1", better="high", digits=3))
-    heads += [Column(name="true reward per step", better="high", digits=3)] * bool(earned)
-    body: list[list[Cell]] = [
+    estimates, common = over_seeds(simulations, earned), _common(simulations)
+    heads: list[Head] = ["policy", ("roll-out, log = 1", 3, "high"), "trusted", ("without penalty", 3)]
+    heads += [("one-step ratio (paper)", 3), ("items shown", 0)]
+    heads += [("true reward per step", 3, "high")] * bool(earned)
+    rows = [
         [
             estimate.name,
             _ratio(estimate),
             "no" if estimate.reasons else "reference" if estimate.is_reference else "yes",
-            Number(value=estimate.unpenalised),
-            Number(value=estimate.one_step),
-            Number(value=estimate.items_shown),
+            estimate.unpenalised,
+            estimate.one_step,
+            estimate.items_shown,
             *[None if estimate.truth is None else Number(value=estimate.truth, sd=estimate.truth_sd)] * bool(earned),
         ]
         for estimate in estimates
     ]
     first, seeds = simulations[0], f" and {len(simulations)} seeds" if len(simulations) > 1 else ""
     note = [f"{first.starts:,} users, {first.steps:.1f} steps each; intervals over users and simulators{seeds}."]
-    note += _common_doubt(simulations)
-    note += [f"Not trusted: {doubts}"] if (doubts := " ".join(_own_doubts(simulations, estimates))) else []
-    return Table(id=name, title=title, columns=heads, rows=body, note=" ".join(note)[:_LONGEST])
-
-
-def _own_doubts(simulations: Sequence[SimulationResult], estimates: Sequence[PolicyEstimate]) -> list[str]:
-    """Why single estimates cannot be trusted, apart from what holds for all."""
-    common = _common(simulations)
-    own = [[reason for reason in estimate.reasons if reason not in common] for estimate in estimates]
-    return [f"{estimate.name}: {'; '.join(texts)}." for estimate, texts in zip(estimates, own, strict=True) if texts]
+    note += [f"No figure can be trusted: {'; '.join(common)}."] * bool(common)
+    own = {estimate.name: [reason for reason in estimate.reasons if reason not in common] for estimate in estimates}
+    doubts = [f"{policy}: {'; '.join(reasons)}." for policy, reasons in own.items() if reasons]
+    note += ["Not trusted:", *doubts] if doubts else []
+    return Table.of(name, title, heads, rows, note=" ".join(note)[:_LONGEST])
 
 
 def _common(simulations: Sequence[SimulationResult]) -> list[str]:
+    """Why no figure can be trusted."""
     return list(dict.fromkeys(reason for simulation in simulations for reason in simulation.reasons))
-
-
-def _common_doubt(simulations: Sequence[SimulationResult]) -> list[str]:
-    common = _common(simulations)
-    return [f"No figure can be trusted: {'; '.join(common)}."] if common else []
 
 
 def _ratio(estimate: PolicyEstimate) -> Number:
@@ -88,18 +79,17 @@ def _ratio(estimate: PolicyEstimate) -> Number:
 
 def estimators_table(simulation: SimulationResult) -> Table:
     """Estimates by importance weighting of logged decisions."""
-    rows: list[list[Cell]] = []
+    rows: list[list[Cell | float]] = []
     for estimator in simulation.estimators:
         value: Cell = "no logged decision agrees"
         if estimator.value is not None:
             value = Number(value=estimator.value, low=estimator.low, high=estimator.high)
-        size = None if estimator.ess is None else Number(value=estimator.ess)
-        rows.append([estimator.of, estimator.estimator, value, size])
-    heads = columns("of", "estimator", ("reward per step", 3), ("effective sample size", 0))
+        rows.append([estimator.of, estimator.estimator, value, estimator.ess])
+    heads: list[Head] = ["of", "estimator", ("reward per step", 3), ("effective sample size", 0)]
     groups = [estimator.policy for estimator in simulation.estimators]
     mix = f"{simulation.settings.mix:.0%}"
     note = f"Weights are estimated propensities: of one decision, or of sessions with {mix} of the policy's decisions."
-    return Table(id="estimators", title="Importance weighting", columns=heads, rows=rows, groups=groups, note=note)
+    return Table.of("estimators", "Importance weighting", heads, rows, groups=groups, note=note)
 
 
 def reward_finding(simulations: Sequence[SimulationResult], title: str) -> str:
@@ -117,28 +107,17 @@ def reward_finding(simulations: Sequence[SimulationResult], title: str) -> str:
 def reward_figures(simulations: Sequence[SimulationResult], *, name: str, title: str) -> list[Figure]:
     """Bars of the roll-out and of the paper's ratio, with the log as a line at 1."""
     estimates = [estimate for estimate in over_seeds(simulations) if not estimate.is_reference]
-    doubted = ", ".join(estimate.name for estimate in estimates if estimate.reasons)
-    note = " ".join(_common_doubt(simulations)) or (f"Not to be trusted: {doubted}." if doubted else "")
-    policies = [estimate.name for estimate in estimates]
-    rolled = [_ratio(estimate) for estimate in estimates]
-    stepped = [Number(value=estimate.one_step) for estimate in estimates]
+    common, doubted = _common(simulations), ", ".join(estimate.name for estimate in estimates if estimate.reasons)
+    note = f"Not to be trusted: {doubted}." if doubted else ""
+    note = f"No figure can be trusted: {'; '.join(common)}." if common else note
+    ratios = [("", estimate.name, _ratio(estimate)) for estimate in estimates]
+    one_step = [("", estimate.name, Number(value=estimate.one_step)) for estimate in estimates]
+    rollout_axis = Axis(label="roll-out reward, log = 1", line=1.0)
+    one_step_axis = Axis(label="one-step ratio, log = 1", line=1.0)
     return [
-        _bars(f"{name}-rollout", f"Roll-out reward{title}", "roll-out reward, log = 1", policies, rolled, note),
-        _bars(f"{name}-one-step", f"One-step reward ratio{title}", "one-step ratio, log = 1", policies, stepped, ""),
+        Figure.bars(f"{name}-rollout", f"Roll-out reward{title}", "policy", rollout_axis, ratios, note),
+        Figure.bars(f"{name}-one-step", f"One-step reward ratio{title}", "policy", one_step_axis, one_step),
     ]
-
-
-def _bars(name: str, title: str, label: str, policies: list[str], values: Sequence[Number], note: str) -> Figure:
-    points = [Point(x=place, y=number.value, low=number.low, high=number.high) for place, number in enumerate(values)]
-    return Figure(
-        id=name,
-        title=title,
-        kind="bars",
-        x=Axis(label="policy", names=policies),
-        y=Axis(label=label, line=1.0),
-        series=[Series(name="", points=points)],
-        note=note,
-    )
 
 
 def simulation_section(simulation: SimulationResult) -> Section:

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ecoc.errors import ArtifactError, InputError
-from ecoc.reporting.document import Axis, Column, Figure, Number, Point, Section, Series, Table
+from ecoc.reporting.document import Axis, Figure, Point, Section, Series, Table
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import METRICS, RESULT, Run, is_run
+from ecoc.runs.result import TrainResult
 
 _LARGEST = 64 << 20
 _MOST_POINTS, _MOST_SERIES, _LONGEST_NAME = 2000, 12, 300
 _MONITOR = "ndcg@20"
+_AMOUNTS = ("items", "parameters", "steps", "epochs", "best_epoch")  # of a result
 
 Lines = list[dict[str, Any]]
 
@@ -25,10 +27,10 @@ def training_section(path: str | Path) -> Section:
         raise InputError(f"{folder}: no run; give a folder that ecoc train made")
     run = Run(folder)
     config = run.config()
-    result = run.result.values() if (folder / RESULT).is_file() else {}
+    result = run.result if (folder / RESULT).is_file() else None
     lines, broken = _load_lines(folder / METRICS)
-    figures = [figure for figure in (_losses(lines), _validation(lines), _values(lines)) if figure is not None]
-    caveats = [] if result else ["The run has not finished; this is its state so far."]
+    figures = _figures(lines)
+    caveats = ["The run has not finished; this is its state so far."] if result is None else []
     caveats += [f"{broken:,} lines of {METRICS} could not be read and are left out."] if broken else []
     caveats += [] if figures else [f"There is no curve: {METRICS} holds no training step; the method only counts."]
     if figures:
@@ -96,65 +98,54 @@ def _series(lines: Lines, name: str, key: str, within: str | None = None) -> Ser
     return Series(name=name[:_LONGEST_NAME], points=kept) if kept else None
 
 
-def _figure(name: str, title: str, label: str, series: Iterable[Series | None], note: str = "") -> Figure | None:
-    known = [line for line in series if line is not None][:_MOST_SERIES]
-    if not known:
-        return None
-    values = [point.y for line in known for point in line.points]
-    is_log = min(values) > 0 and max(values) / min(values) > 100
-    axis = Axis(label=label, log=is_log)
-    return Figure(id=name, title=title, kind="lines", x=Axis(label="step"), y=axis, series=known, note=note)
-
-
-def _losses(lines: Lines) -> Figure | None:
+def _figures(lines: Lines) -> list[Figure]:
+    """Curves of the losses, of validation and of the critic's values, each if there are any."""
     parts = sorted({key for line in lines for key in line if key.startswith("loss/")})
     keys = ["loss", *parts] if len(parts) != 1 else parts
     names = {"loss": "total" if parts else "loss"}
-    drawn = [_series(lines, names.get(key, key.removeprefix("loss/")), key) for key in keys[:_MOST_SERIES]]
-    note = "Means since the previous point; each part is weighted as it enters the total."
-    return _figure("loss", "Training loss and its parts", "loss", drawn, note)
-
-
-def _validation(lines: Lines) -> Figure | None:
-    drawn = [
+    losses = [_series(lines, names.get(key, key.removeprefix("loss/")), key) for key in keys[:_MOST_SERIES]]
+    validation = [
         _series(lines, "online weights", _MONITOR, "validation"),
         _series(lines, "averaged weights", _MONITOR, "validation_ema"),
     ]
-    return _figure("validation", "Validation during training", f"validation {_MONITOR.upper()}", drawn)
-
-
-def _values(lines: Lines) -> Figure | None:
     names = {"q/logged": "logged items", "q/explored": "explored items", "q/policy": "the policy's first item"}
-    drawn = [_series(lines, name, key) for key, name in names.items()]
-    note = "At the last step before each point. Values above 2 r_max / (1 − γ) would mean divergence."
-    return _figure("q", "Mean Q of the critic", "mean Q", drawn, note)
-
-
-def _summary(run: Run, config: RunConfig, result: Mapping[str, Any]) -> Table:
-    """The run in a few rows."""
-    rows: list[tuple[str, str | Number | None]] = [("method", config.method_name), ("encoder", config.encoder_name)]
-    data = result.get("data")
-    if isinstance(data, Mapping):
-        rows.append(("data", f"{Path(str(data.get('path', ''))).name} ({str(data.get('checksum', ''))[:16]})"))
-    rows.append(("seed", str(config.train.seed)))
-    for key, name in (("items", "items"), ("parameters", "parameters"), ("steps", "steps"), ("epochs", "epochs")):
-        rows.append((name, _amount(result.get(key))))
-    rows.append(("best epoch", _amount(result.get("best_epoch"))))
-    validation = result.get("validation")
-    if isinstance(validation, Mapping):
-        value = _finite(validation.get(_MONITOR))
-        rows.append((f"best validation {_MONITOR.upper()}", None if value is None else f"{value:.4f}"))
-    rows.append(("seconds", _amount(result.get("seconds"))))
-    memory = _finite(result.get("peak_rss_bytes"))
-    rows.append(("peak memory, MB", None if memory is None else f"{memory / 2**20:,.0f}"))
-    shown = [
-        [name, value if value is None else str(value)[:_LONGEST_NAME]] for name, value in rows if value is not None
+    values = [_series(lines, name, key) for key, name in names.items()]
+    loss_note = "Means since the previous point; each part is weighted as it enters the total."
+    value_note = "At the last step before each point. Values above 2 r_max / (1 − γ) would mean divergence."
+    return [
+        *_figure("loss", "Training loss and its parts", "loss", losses, loss_note),
+        *_figure("validation", "Validation during training", f"validation {_MONITOR.upper()}", validation),
+        *_figure("q", "Mean Q of the critic", "mean Q", values, value_note),
     ]
-    return Table(
-        id=f"{run.name}-run"[:_LONGEST_NAME], title="The run", columns=[Column(name=""), Column(name="")], rows=shown
-    )
 
 
-def _amount(value: object) -> str | None:
-    number = _finite(value)
-    return None if number is None else f"{number:,.0f}" if number.is_integer() or number >= 1000 else f"{number:.4g}"
+def _figure(name: str, title: str, label: str, series: Iterable[Series | None], note: str = "") -> list[Figure]:
+    known = [line for line in series if line is not None][:_MOST_SERIES]
+    if not known:
+        return []
+    values = [point.y for line in known for point in line.points]
+    is_log = min(values) > 0 and max(values) / min(values) > 100
+    axis = Axis(label=label, log=is_log)
+    return [Figure(id=name, title=title, kind="lines", x=Axis(label="step"), y=axis, series=known, note=note)]
+
+
+def _summary(run: Run, config: RunConfig, result: TrainResult | None) -> Table:
+    """The run in a few rows."""
+    rows = [("method", config.method_name), ("encoder", config.encoder_name)]
+    if result is not None and result.data is not None:
+        rows.append(("data", f"{Path(result.data.path).name} ({result.data.checksum[:16]})"))
+    rows.append(("seed", str(config.train.seed)))
+    amounts = {} if result is None else result.values()
+    rows += [(key.replace("_", " "), _amount(amounts[key])) for key in _AMOUNTS if key in amounts]
+    if result is not None and _MONITOR in (result.validation or {}):
+        rows.append((f"best validation {_MONITOR.upper()}", f"{amounts['validation'][_MONITOR]:.4f}"))
+    if result is not None:
+        rows.append(("seconds", _amount(result.seconds)))
+    if "peak_rss_bytes" in amounts:
+        rows.append(("peak memory, MB", f"{amounts['peak_rss_bytes'] / 2**20:,.0f}"))
+    shown = [(name, value[:_LONGEST_NAME]) for name, value in rows]
+    return Table.of(f"{run.name}-run"[:_LONGEST_NAME], "The run", ["", ""], shown)
+
+
+def _amount(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) or number >= 1000 else f"{number:.4g}"

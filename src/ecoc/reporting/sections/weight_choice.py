@@ -1,22 +1,24 @@
 """The choice of the weight w of the long-term value: the results of `ecoc.choose_weight`."""
 
 from ecoc.ope.results import WeightChoice
-from ecoc.reporting.document import Axis, Cell, Figure, Number, Point, Section, Series, Table, columns
+from ecoc.reporting.document import Axis, Figure, Head, Point, Section, Series, Table
 
 
 def weight_table(choice: WeightChoice) -> Table:
     """One row per weight: reward, ranking quality and number of different items shown."""
-    rows: list[list[Cell]] = [
+    rows = [
         [
             f"{point.w:g}",
-            *(Number(value=value) for value in (point.reward, point.ndcg, point.items_shown)),
+            point.reward,
+            point.ndcg,
+            point.items_shown,
             "yes" if point.trusted else "no",
             "chosen" if point.w == choice.w else None,
         ]
         for point in choice.points
     ]
-    heads = columns("w", ("reward per step", 3), "NDCG@10", ("items shown", 0), "trusted", "")
-    return Table(id="weights", title="", columns=heads, rows=rows)
+    heads: list[Head] = ["w", ("reward per step", 3), "NDCG@10", ("items shown", 0), "trusted", ""]
+    return Table.of("weights", "", heads, rows)
 
 
 def choice_figure(choice: WeightChoice) -> Figure:
