@@ -41,14 +41,6 @@ def as_list(value: object, name: str, expected: str) -> list[Any]:
     return list(value)
 
 
-def as_names(value: object, name: str) -> list[str]:
-    """Several names; a single text is one name."""
-    names = [value] if isinstance(value, str) else as_list(value, name, "a list of names")
-    for entry in names:
-        as_text(entry, name)
-    return names
-
-
 def as_text(value: object, name: str) -> str:
     """Text."""
     if not isinstance(value, str):

@@ -21,7 +21,7 @@ from ecoc.ope.results import RolloutConfig, SimulationResult
 from ecoc.ope.simulate import simulate
 from ecoc.ope.truth import open_market, true_reward
 from ecoc.progress import ProgressCallback
-from ecoc.reporting.sections.demo import truth_table, weights_table, write_report
+from ecoc.reporting.sections.demo import ABOUT, truth_table, weights_table, write_report
 from ecoc.reporting.tables import text
 from ecoc.reporting.text import ranking_text, rollout_text
 from ecoc.result import Result, attributes
@@ -37,16 +37,6 @@ _WEIGHTS = (0.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _CURVE_USERS = 1000
 _SIMULATED = RolloutConfig(users=300, most_events=40_000)
 _QUICK = RolloutConfig(users=100, most_events=20_000)
-
-_ABOUT = {
-    "random": "a random item not yet shown",
-    "popular": "the same order for every user",
-    "logged": "the policy that wrote the log",
-    "supervised": "predicts the next item of the log, averaged weights",
-    "ecoc": "the same, plus the long-term value of its critic",
-    "myopic": "knows the truth: the best item for this step alone",
-    "far_sighted": "knows the truth: considers the effect on later steps",
-}
 
 
 class PolicyReward(Result):
@@ -105,9 +95,9 @@ def demo(
         kind: true_reward(models[kind], market, users, seed=seed)
         if kind in models
         else evaluate(market, POLICIES[kind](market), users, seed=seed)
-        for kind in _ABOUT
+        for kind in ABOUT
     }
-    _LOG.info(text(truth_table(results, _ABOUT)))
+    _LOG.info(text(truth_table(results)))
     gain = results["ecoc"].reward / results["supervised"].reward
     _LOG.info(f"\n  ECoC earns {gain:.2f} times as much as the supervised policy, from the same log.\n")
     _LOG.info("5. The weight w of the long-term value can be changed after training. Its effect:\n")
@@ -117,18 +107,7 @@ def demo(
     config = _QUICK if quick else _SIMULATED
     simulated = simulate([*models.values()], data, config=config, cloned=False, progress=progress)
     _LOG.info(rollout_text(simulated))
-    place = write_report(
-        folder,
-        data,
-        name,
-        seed,
-        earned=results,
-        about=_ABOUT,
-        compared=compared,
-        curve=curve,
-        simulated=simulated,
-        gain=gain,
-    )
+    place = write_report(folder, data, name, seed, earned=results, compared=compared, curve=curve, simulated=simulated)
     _LOG.info(f"\n7. All of this as a page: {place}")
     example = data.sequence(0).items[0]
     _LOG.info(f"\n  Next: ecoc recommend {folder / 'ecoc'} --history {example} -k 5")

@@ -76,12 +76,12 @@ def attributes(holder: object, *names: str) -> dict[str, Any]:
     return {name: getattr(holder, name) for name in names}
 
 
-def as_pandas(table: pa.Table) -> Any:
-    """An Arrow table as a pandas frame; pandas is not among what ecoc installs."""
+def as_pandas(table: pa.Table, instead: str = "to_table()") -> Any:
+    """An Arrow table as a pandas frame; pandas is not among what ecoc installs. `instead` needs no pandas."""
     try:
         import pandas  # noqa: F401 - Arrow makes the frame
     except ImportError:
-        raise InputError("pandas is not installed; install it, or use to_table() for an Arrow table") from None
+        raise InputError(f"pandas is not installed; install it, or use {instead} for an Arrow table") from None
     return table.to_pandas()
 
 

@@ -116,8 +116,3 @@ class _Lines:
         eta = f", {left // 60:.0f}:{left % 60:02.0f} left" if left else ""
         print(f"{stage}{share}{eta}{', ' * bool(note)}{note}", file=sys.stderr, flush=True)
         self._stage, self._last = stage, now
-
-
-def note(quiet: bool) -> Callable[[str], None]:
-    """A place for what a run tells: standard error, before and between progress."""
-    return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)

@@ -1,12 +1,12 @@
 """`ecoc report`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ecoc.cli.app import answer, command
-from ecoc.cli.console import note
 from ecoc.cli.options import Output
 
 
@@ -33,6 +33,6 @@ def report(
     from ecoc.reporting.write import report as write_report
 
     written = write_report(folders, out, title=title, figures=figures)  # type: ignore[arg-type] # checked by report
-    if written.empty:
-        note(output.quiet)(f"nothing to show in: {', '.join(written.empty)}")
+    if written.empty and not output.quiet:
+        print(f"nothing to show in: {', '.join(written.empty)}", file=sys.stderr)
     answer(written.model_dump(), written.report, output.json_)

@@ -23,12 +23,12 @@ def popularity_lift(lists: Ints, histories: Ints, share: NDArray[np.float32]) ->
     return float(share[lists[lists != PAD]].mean(dtype=np.float64) / own - 1)
 
 
-def diversity(lists: Ints, sessions: TrainSequences, items: int, seed: int = 0) -> float:
+def diversity(lists: Ints, sessions: TrainSequences, items: int) -> float:
     """Mean over pairs of a list of 1 - Jaccard overlap of the training sequences that hold the two items.
 
     The overlap comes from the log, not from a model's vectors, so it is the same measure for all methods.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     lists = lists[random.permutation(len(lists))[:_LISTS]]
     picked = np.sort(random.permutation(len(sessions.offsets) - 1)[:_SESSIONS])
     counts = np.diff(sessions.offsets)[picked]

@@ -69,13 +69,13 @@ def rows_of(context: Context, results: Results, variants: Iterable[Variant], enc
     return rows
 
 
-def number(values: Sequence[float], mark: str = "") -> Number | None:
+def number(values: Sequence[float]) -> Number | None:
     """Mean of the finite values, with their standard deviation if there are several."""
     finite = [value for value in values if np.isfinite(value)]
     if not finite:
         return None
     sd = float(np.std(finite, ddof=1)) if len(finite) > 1 else None
-    return Number(value=float(np.mean(finite)), sd=sd, mark=mark)
+    return Number(value=float(np.mean(finite)), sd=sd)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ecoc.evaluation.results import Comparison, EvaluationResult, NormTestResult
 from ecoc.model import Model, Recommendations
 from ecoc.ope.results import SimulationResult, WeightChoice
 from ecoc.reporting import tables
-from ecoc.reporting.document import Cell, Number, Table, columns
+from ecoc.reporting.document import Cell, Head, Table
 from ecoc.reporting.sections.comparison import decisive, pairs_table
 from ecoc.reporting.sections.norm_test import cosine_table, norm_test_table, run_names
 from ecoc.reporting.sections.ranking import cases_text, ranking_table, ranking_tables
@@ -56,12 +56,11 @@ def _best(result: Result) -> str:
 def _profile(parts: Mapping[str, float], steps: int) -> Table:
     """Where the time of a step went, the largest part first."""
     total = max(sum(parts.values()), 1e-9)
-    rows: list[list[Cell]] = [
-        [name, Number(value=1000 * seconds / max(steps, 1)), Number(value=100 * seconds / total)]
+    rows: list[list[Cell | float]] = [
+        [name, 1000 * seconds / max(steps, 1), 100 * seconds / total]
         for name, seconds in sorted(parts.items(), key=lambda part: -part[1])
     ]
-    heads = columns("part", ("time per step, ms", 3), ("%", 1))
-    return Table(id="profile", title="", columns=heads, rows=rows)
+    return Table.of("profile", "", ["part", ("time per step, ms", 3), ("%", 1)], rows)
 
 
 def evaluation_text(evaluation: EvaluationResult) -> str:
@@ -213,18 +212,12 @@ def recommendations_text(answer: Result, queries: Sequence[str]) -> str:
 def _list_table(entries: Sequence[Result]) -> Table:
     has_value = any(entry["value"] is not None for entry in entries)
     has_title = any(entry["title"] for entry in entries)
-    heads = columns(("rank", 0), "item", "score") + columns(("value", 3)) * has_value + columns("title") * has_title
-    rows: list[list[Cell]] = [
-        [
-            Number(value=place),
-            entry["item"],
-            Number(value=entry["score"]),
-            *[None if entry["value"] is None else Number(value=entry["value"])] * has_value,
-            *[entry["title"]] * has_title,
-        ]
+    heads: list[Head] = [("rank", 0), "item", "score", *[("value", 3)] * has_value, *["title"] * has_title]
+    rows = [
+        [place, entry["item"], entry["score"], *[entry["value"]] * has_value, *[entry["title"]] * has_title]
         for place, entry in enumerate(entries, 1)
     ]
-    return Table(id="list", title="", columns=heads, rows=rows)
+    return Table.of("list", "", heads, rows)
 
 
 def run_json(path: Path, *, verify: bool) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ecoc.arguments import StrPath, as_path
 from ecoc.config import load_toml
 from ecoc.errors import ArtifactError, InputError
 from ecoc.policies.value_policy import LARGEST_W
+from ecoc.result import as_pandas
 from ecoc.runs.config import RunConfig
 from ecoc.runs.metrics import metrics_table
 from ecoc.runs.result import TrainResult
@@ -75,14 +76,7 @@ class Run:
 
     def metrics(self) -> "pd.DataFrame":
         """The metrics of training as a pandas frame: one row per line of metrics.jsonl, also of an unfinished run."""
-        table = self.metrics_table()
-        try:
-            import pandas  # noqa: F401 - what `to_pandas` needs
-        except ImportError:
-            raise InputError(
-                "Run.metrics: pandas is not installed; install it, or use Run.metrics_table() for an Arrow table"
-            ) from None
-        return table.to_pandas()
+        return as_pandas(self.metrics_table(), "Run.metrics_table()")
 
     def metrics_table(self) -> "pa.Table":
         """The metrics of training as an Arrow table: one row per line of metrics.jsonl, also of an unfinished run."""

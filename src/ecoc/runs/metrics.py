@@ -14,7 +14,10 @@ _LARGEST = 64 << 20
 
 def metrics_table(path: Path) -> pa.Table:
     """The lines of a metrics.jsonl; a value that a line lacks is null."""
-    rows = [flat(line) for line in _lines(path)]
+    lines = load_lines(path)
+    if any(line is None for line in lines):
+        raise ArtifactError(f"{path}: not the metrics of a run; train again")
+    rows = [flat(line) for line in lines if line is not None]
     names = dict.fromkeys(name for row in rows for name in row)
     try:
         return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
@@ -33,17 +36,19 @@ def flat(line: Mapping[str, Any], prefix: str = "") -> dict[str, float | bool]:
     return numbers
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def load_lines(path: Path) -> list[dict[str, Any] | None]:
+    """The lines of a metrics.jsonl, none in place of one that cannot be read; empty lines are left out."""
     try:
         if path.stat().st_size > _LARGEST:
             raise ArtifactError(f"{path}: larger than {_LARGEST} bytes; not the metrics of a run")
-        texts = path.read_bytes().splitlines()
+        return [_line(text) for text in path.read_bytes().split(b"\n") if text.strip()]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give the folder of a run") from None
+
+
+def _line(text: bytes) -> dict[str, Any] | None:
     try:
-        lines = [json.loads(text) for text in texts]
+        line = json.loads(text)
     except (ValueError, RecursionError):
-        raise ArtifactError(f"{path}: not the metrics of a run; train again") from None
-    if not all(isinstance(line, dict) for line in lines):
-        raise ArtifactError(f"{path}: not the metrics of a run; train again")
-    return lines
+        return None
+    return line if isinstance(line, dict) else None

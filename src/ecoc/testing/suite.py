@@ -1,7 +1,6 @@
 """How a contract suite is run: checks are plain functions, a broken contract is an AssertionError that names it."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -30,17 +29,10 @@ def run_checks(name: str, checks: Mapping[str, Callable[[T], None]], subject: T)
     """Run every check on a subject; the first that fails says which contract of what is broken."""
     for title, check in checks.items():
         try:
-            with unchanged_random_state():
+            with torch.random.fork_rng(devices=[]):  # torch's random numbers outside stay as they were
                 check(subject)
         except AssertionError as error:
             raise AssertionError(f"{name}: {title}: {error}") from error
-
-
-@contextmanager
-def unchanged_random_state() -> Iterator[None]:
-    """Leave torch's random numbers outside as they were."""
-    with torch.random.fork_rng(devices=[]):
-        yield
 
 
 def titled(*checks: Callable[[Any], None]) -> dict[str, Callable[[Any], None]]:

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ecoc.errors import ArtifactError, EcocError, InputError
-from ecoc.reporting.sections import training
 from ecoc.reporting.sections.training import training_section
+from ecoc.runs import metrics
 from ecoc.runs.config import RunConfig
 
 
@@ -102,7 +102,7 @@ def test_garbage_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         training_section(tmp_path / "b")
     with pytest.raises(InputError, match="ecoc train"):
         training_section(tmp_path / "nowhere")
-    monkeypatch.setattr(training, "_LARGEST", 10)
+    monkeypatch.setattr(metrics, "_LARGEST", 10)
     with pytest.raises(ArtifactError, match="larger than 10 bytes"):
         training_section(make_run(tmp_path / "c"))
 

@@ -14,24 +14,34 @@ from ecoc.reporting.sections.training import training_section
 from ecoc.reporting.write import report
 from ecoc.world import Evaluation
 
+ABOUT = {
+    "random": "a random item not yet shown",
+    "popular": "the same order for every user",
+    "logged": "the policy that wrote the log",
+    "supervised": "predicts the next item of the log, averaged weights",
+    "ecoc": "the same, plus the long-term value of its critic",
+    "myopic": "knows the truth: the best item for this step alone",
+    "far_sighted": "knows the truth: considers the effect on later steps",
+}
+"""The policies of the demo, and what they do."""
 
-def write_report(  # noqa: PLR0913 - one parameter per result of the demo
+
+def write_report(
     folder: Path,
     data: Dataset,
     world: str,
     seed: int,
     *,
     earned: Mapping[str, Evaluation],
-    about: Mapping[str, str],
     compared: Comparison,
     curve: Sequence[Mapping[str, float]],
     simulated: SimulationResult,
-    gain: float,
 ) -> str:
     """Write report.json and report.html into the demo's folder; return the path of the page."""
     command = f"ecoc demo -o {folder.name} --world {world} --seed {seed}"
+    gain = earned["ecoc"].reward / earned["supervised"].reward
     sections = [
-        _truth(earned, about),
+        _truth(earned),
         _trade(curve),
         _estimated(simulated, earned),
         _ranking(compared),
@@ -59,10 +69,10 @@ def write_report(  # noqa: PLR0913 - one parameter per result of the demo
     return report([folder]).report
 
 
-def truth_table(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Table:
+def truth_table(earned: Mapping[str, Evaluation]) -> Table:
     """One row per policy: the reward it really earns."""
     rows: list[list[Cell | float]] = [
-        [name, _reward(result), result.coverage, 100 * result.tempting, about[name]] for name, result in earned.items()
+        [name, _reward(result), result.coverage, 100 * result.tempting, ABOUT[name]] for name, result in earned.items()
     ]
     note = "Brackets are 95 % intervals over users. Tempting items please now and cost later. Oracles know the world."
     shown = ("true reward per step", 3), ("items shown", 0), ("tempting, %", 0)
@@ -81,7 +91,7 @@ def weights_table(curve: Sequence[Mapping[str, float]]) -> Table:
     return Table.of("weights", "", ["w", ("true reward per step", 3), "NDCG@10", ("items shown", 0)], rows)
 
 
-def _truth(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Section:
+def _truth(earned: Mapping[str, Evaluation]) -> Section:
     axis = Axis(label="true reward per step", line=round(earned["logged"].reward, 3))
     rewards = [("", name, _reward(result)) for name, result in earned.items()]
     title = "True reward per step; the line is the policy that wrote the log"
@@ -89,7 +99,7 @@ def _truth(earned: Mapping[str, Evaluation], about: Mapping[str, str]) -> Sectio
         id="truth",
         title="What policies really earn",
         text=["Users of the world respond to each policy; the first steps of each session are those of the log."],
-        tables=[truth_table(earned, about).model_copy(update={"title": "True reward per step"})],
+        tables=[truth_table(earned).model_copy(update={"title": "True reward per step"})],
         figures=[Figure.bars("truth-bars", title, "policy", axis, rewards)],
         caveats=["One world, one seed: docs/results/true-reward.md has five seeds of two worlds, with controls."],
     )

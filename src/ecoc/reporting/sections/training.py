@@ -1,6 +1,5 @@
 """How a run trained: its settings and result, and the curves of its losses, validation and Q values."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,9 +9,9 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.reporting.document import Axis, Figure, Point, Section, Series, Table
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import METRICS, RESULT, Run, is_run
+from ecoc.runs.metrics import load_lines
 from ecoc.runs.result import TrainResult
 
-_LARGEST = 64 << 20
 _MOST_POINTS, _MOST_SERIES, _LONGEST_NAME = 2000, 12, 300
 _MONITOR = "ndcg@20"
 _AMOUNTS = ("items", "parameters", "steps", "epochs", "best_epoch")  # of a result
@@ -49,28 +48,12 @@ def training_section(path: str | Path) -> Section:
 
 
 def _load_lines(path: Path) -> tuple[Lines, int]:
-    """The lines that can be read, ordered by step, and how many cannot be read."""
-    if not path.is_file():
-        return [], 0
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise ArtifactError(f"{path}: larger than {_LARGEST} bytes; not the metrics of a run")
-        content = path.read_bytes()
-    except OSError as error:
-        raise ArtifactError(f"{path}: {error.strerror}; check the file") from None
-    texts = [text for text in content.split(b"\n") if text.strip()]
-    lines = [line for line in map(_line, texts) if line is not None]
-    if texts and not lines:
+    """The lines with a step, ordered by it, and how many others there are."""
+    every = load_lines(path) if path.is_file() else []
+    lines = [line for line in every if line is not None and _finite(line.get("step")) is not None]
+    if every and not lines:
         raise ArtifactError(f"{path}: no line of it is a line of metrics; it was changed or damaged, train again")
-    return sorted(lines, key=lambda line: float(line["step"])), len(texts) - len(lines)
-
-
-def _line(text: bytes) -> dict[str, Any] | None:
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return line if isinstance(line, dict) and _finite(line.get("step")) is not None else None
+    return sorted(lines, key=lambda line: float(line["step"])), len(every) - len(lines)
 
 
 def _finite(value: object) -> float | None:
