@@ -25,6 +25,9 @@ class History:
     items: Tensor  # [B, L] int64; PAD after the end
     feedback: Tensor | None = None  # [B, L] int64; feedback code + 1, 0 unknown or padding
     users: Tensor | None = None  # [B] int64; 1..n of the training sequences, 0 unknown
+    times: Tensor | None = None  # [B, L] int64; time of each event in seconds since 1970, 0 unknown or padding
+    request_times: Tensor | None = None
+    """[B, L] int64; when the state after each event is used, as `times`. In a log it is the time of the next event."""
 
     @property
     def lengths(self) -> Tensor:
@@ -33,8 +36,8 @@ class History:
 
     def rows(self, index: Tensor) -> History:
         """The rows at `index`."""
-        feedback = None if self.feedback is None else self.feedback[index]
-        return History(self.items[index], feedback, None if self.users is None else self.users[index])
+        optional = (self.feedback, self.users, self.times, self.request_times)
+        return History(self.items[index], *(None if values is None else values[index] for values in optional))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from ecoc.arguments import (
 from ecoc.batch import PAD, History
 from ecoc.data.schema import ITEMS
 from ecoc.data.sequences import Dataset, open_data
+from ecoc.data.times import LATEST, in_seconds
 from ecoc.data.vocab import ItemVocab
 from ecoc.errors import ArtifactError, InputError
 from ecoc.methods.build import build_method
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Event = str | tuple[str, str]
-"""An item of a history: its id, or its id and the feedback it got."""
+Event = str | tuple[str, str] | tuple[str, str | None, float]
+"""An item of a history: its id; its id and feedback; or its id, its feedback or None, and its time in seconds."""
 
 _ROWS = 1024  # histories answered at a time
 _HISTORIES = "a list of histories, each a list of item ids, oldest first, such as [['a17', 'b3']]"
@@ -153,6 +154,7 @@ class Model:
         exclude_seen: bool = False,
         exclude: Iterable[str] = (),
         only: Iterable[str] | None = None,
+        time: float | None = None,
     ) -> Recommendations:
         """The k best items to follow each history, oldest event first.
 
@@ -160,9 +162,12 @@ class Model:
         generator. Items that training never saw are ignored and listed as unknown; an empty history is answered with
         popular items. `exclude_seen` leaves out the items of the history, `exclude` the given items; `only` restricts
         the answer to the given items. Each history is answered as if it were alone.
+
+        Encoder hstu also reads times. An event with a time is (item id, feedback or None, seconds since 1970); `time`
+        is that of the request, by default that of the last event. Without times it uses positions alone.
         """
         rows = [self._read(history) for history in as_list(histories, "histories", _HISTORIES)]
-        return self._recommend(rows, k, exclude_seen=exclude_seen, exclude=exclude, only=only)
+        return self._recommend(rows, k, exclude_seen=exclude_seen, exclude=exclude, only=only, time=time)
 
     def recommend_users(
         self,
@@ -173,15 +178,17 @@ class Model:
         exclude_seen: bool = False,
         exclude: Iterable[str] = (),
         only: Iterable[str] | None = None,
+        time: float | None = None,
     ) -> Recommendations:
         """The k best items for users of a prepared dataset, each by the latest of the user's sequences.
 
-        `exclude_seen` leaves out the items of all sequences of the user; the rest is as in `recommend`.
+        `exclude_seen` leaves out the items of all sequences of the user. Times are those of the dataset, and `time` is
+        that of the request, by default that of the user's last event. The rest is as in `recommend`.
         """
         dataset = data if isinstance(data, Dataset) else open_data(data)
         names = [as_id(user, "users") for user in as_list(users, "users", "a list of user ids")]
         rows = [self._read_user(dataset, user) for user in names]
-        result = self._recommend(rows, k, exclude_seen=exclude_seen, exclude=exclude, only=only)
+        result = self._recommend(rows, k, exclude_seen=exclude_seen, exclude=exclude, only=only, time=time)
         return replace(result, users=names)
 
     def _recommend(
@@ -192,9 +199,12 @@ class Model:
         exclude_seen: bool,
         exclude: Iterable[str],
         only: Iterable[str] | None,
+        time: float | None,
     ) -> Recommendations:
         if self.policy.training:  # or it would forget what it derived from its weights
             self.policy.train(False)
+        if time is not None:
+            queries = [replace(query, request_time=_as_seconds(time, "time")) for query in queries]
         k, exclude_seen = as_count(k, "k", least=1), as_flag(exclude_seen, "exclude_seen")
         banned = self._known(exclude, "exclude")
         allowed = None if only is None else torch.from_numpy(self._known(only, "only"))
@@ -260,22 +270,31 @@ class Model:
     def _read(self, history: object) -> "_Query":
         if isinstance(history, Set):  # which item came last is what matters
             raise refusal("histories", _HISTORIES, history)
-        items, feedback = [], []
+        items, feedback, times = [], [], []
         for event in as_list(history, "histories", _HISTORIES):
-            is_pair = isinstance(event, tuple | list) and len(event) == 2
-            item, given = event if is_pair else (event, None)
+            is_tuple = isinstance(event, tuple | list) and len(event) in (2, 3)
+            item, given, time = (*event, None)[:3] if is_tuple else (event, None, None)
             items.append(as_id(item, "item of a history"))
             feedback.append(0 if given is None else self._feedback[as_choice(given, "feedback", self._feedback)])
+            times.append(0 if time is None else _as_seconds(time, "time of an event"))
         index = self.vocab.indices(items).astype(np.int64)
         is_known = index != PAD
         unknown = [item for item, known in zip(items, is_known, strict=True) if not known]
-        return _Query(index[is_known], np.array(feedback, np.int64)[is_known], unknown, index[is_known])
+        return _Query(
+            index[is_known],
+            np.array(feedback, np.int64)[is_known],
+            np.array(times, np.int64)[is_known],
+            unknown,
+            index[is_known],
+            times[-1] if times else 0,
+        )
 
     def _read_user(self, data: Dataset, user: str) -> "_Query":
         sequences = data.user(user)
         latest = max(sequences, key=lambda sequence: int(sequence.times[-1]))
-        pairs = zip(latest.items, latest.feedback, strict=True)
-        query = self._read([(item, name if name in self._feedback else None) for item, name in pairs])
+        seconds = [time or None for time in in_seconds(latest.times, data.manifest.time_unit).tolist()]
+        feedback = [name if name in self._feedback else None for name in latest.feedback]
+        query = self._read(zip(latest.items, feedback, seconds, strict=True))
         seen = self.vocab.indices([item for sequence in sequences for item in sequence.items]).astype(np.int64)
         return replace(query, seen=np.unique(seen[seen != PAD]))
 
@@ -292,8 +311,10 @@ class _Query:
 
     items: NDArray[np.int64]
     feedback: NDArray[np.int64]
+    times: NDArray[np.int64]  # seconds; 0 unknown
     unknown: list[str]
     seen: NDArray[np.int64]
+    request_time: int
 
 
 class _Nearness:
@@ -336,7 +357,17 @@ def load(path: StrPath) -> Model:
 
 
 def _history(rows: list[_Query], length: int) -> History:
-    return History(_padded([row.items[-length:] for row in rows]), _padded([row.feedback[-length:] for row in rows]))
+    history = History(_padded([row.items[-length:] for row in rows]), _padded([row.feedback[-length:] for row in rows]))
+    times = [row.times[-length:] for row in rows]
+    if not any(row.any() for row in times):
+        return history
+    requests = [np.append(known[1:], row.request_time) for known, row in zip(times, rows, strict=True)]
+    return replace(history, times=_padded(times), request_times=_padded(requests))
+
+
+def _as_seconds(time: object, name: str) -> int:
+    """Whole seconds since 1970; 0 means unknown in a `History`, so second 0 becomes 1."""
+    return math.floor(as_number(time, name, least=-LATEST, most=LATEST)) or 1
 
 
 def _padded(rows: list[NDArray[np.int64]]) -> Tensor:

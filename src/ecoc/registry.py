@@ -25,6 +25,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "sasrec": "ecoc.encoders.sasrec:SASRec",
         "ssept": "ecoc.encoders.ssept:SSEPT",
         "bert4rec": "ecoc.encoders.bert4rec:BERT4Rec",
+        "hstu": "ecoc.encoders.hstu:HSTU",
     },
     "method": {
         "supervised": "ecoc.methods.supervised:Supervised",

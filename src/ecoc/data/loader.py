@@ -7,10 +7,12 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.data.rewards import RewardScaler, training_events
 from ecoc.data.sequences import Dataset
+from ecoc.data.times import in_seconds
 from ecoc.errors import InputError
 
 Mode = Literal["random", "tile", "prefix"]
@@ -144,6 +146,7 @@ class Windows:
             torch.from_numpy(np.where(is_input, items[:, :-1], PAD)),
             torch.from_numpy(np.where(is_input, data.feedback[events[:, :-1]].astype(np.int64) + 1, 0)),
             torch.from_numpy(sequence + 1),
+            *_times(data, events[:, :-1], events[:, 1:], is_input),
         )
         is_last = events[:, 1:] == np.asarray(data.offsets)[sequence + 1][:, None] - 1
         if self.terminal_every:
@@ -206,6 +209,17 @@ def histories(data: Dataset, cases: Cases, length: int) -> History:
         torch.from_numpy(np.where(inside, data.items[events], PAD).astype(np.int64)),
         torch.from_numpy(np.where(inside, data.feedback[events].astype(np.int64) + 1, 0)),
         torch.from_numpy(np.where(learnt, cases.sequence + 1, 0)),
+        *_times(data, events, np.where(inside, events + 1, 0), inside),
+    )
+
+
+def _times(data: Dataset, events: Ints, following: Ints, inside: NDArray[np.bool_]) -> tuple[Tensor | None, ...]:
+    """Times of the events, and of the events that follow them, as a `History` holds them; none if only an order."""
+    if data.manifest.time_unit == "order":
+        return None, None
+    unit = data.manifest.time_unit
+    return tuple(
+        torch.from_numpy(np.where(inside, in_seconds(data.times[chosen], unit), 0)) for chosen in (events, following)
     )
 
 

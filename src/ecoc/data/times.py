@@ -8,6 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ecoc.data.schema import TimeUnit
 from ecoc.data.sql_columns import SqlColumn, literal
 from ecoc.errors import InputError
@@ -170,3 +173,18 @@ def unit_of(largest: int) -> TimeUnit:
 
 PER_SECOND: dict[TimeUnit, int] = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
 """Ticks per second of each unit; `order` has none."""
+
+
+LATEST = 3 * 10**11
+"""Seconds since 1970 that a time may be away from it, in a `History`: after the year 9999; milliseconds are larger."""
+
+
+def in_seconds(times: NDArray[np.int64], unit: TimeUnit) -> NDArray[np.int64]:
+    """Stored times in whole seconds since 1970, as a `History` holds them: 0 means unknown, so second 0 becomes 1.
+
+    Where the log has only an order, every time is unknown.
+    """
+    if unit == "order":
+        return np.zeros_like(times)
+    seconds = np.clip(times // PER_SECOND[unit], -LATEST, LATEST)
+    return np.where(seconds == 0, 1, seconds)

@@ -112,6 +112,8 @@ def prefixes(history: History) -> History:
         per_prefix(history.items),
         None if history.feedback is None else per_prefix(history.feedback),
         None if history.users is None else history.users.repeat_interleave(length, 0),
+        None if history.times is None else per_prefix(history.times),
+        None if history.request_times is None else per_prefix(history.request_times),
     )
 
 

@@ -1,5 +1,6 @@
 """Small catalogues, histories and batches to check encoders on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,14 +52,16 @@ def item_table(items: int = ITEMS) -> Tensor:
 
 
 def random_histories(*lengths: int, seed: int = 0) -> History:
-    """Rows of these lengths, with feedback and users; every other row repeats a few items over and over."""
+    """Rows of these lengths, with feedback, users and times; every other row repeats a few items over and over."""
     draw = torch.Generator().manual_seed(seed)
     kept = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     items = torch.randint(1, ITEMS + 1, kept.shape, generator=draw)
     items[1::2] = items[1::2] % 4 + 1
     feedback = torch.randint(1, KINDS + 1, kept.shape, generator=draw)
     users = torch.randint(1, USERS + 1, (len(lengths),), generator=draw)
-    return History(items * kept, feedback * kept, users)
+    gaps = torch.rand(len(lengths), max(lengths) + 1, generator=draw).mul(15).exp().long()  # a second to a month
+    times = 1_000_000_000 + gaps.cumsum(1)
+    return History(items * kept, feedback * kept, users, times[:, :-1] * kept, times[:, 1:] * kept)
 
 
 def sequences_of(history: History) -> TrainSequences:
@@ -78,8 +81,14 @@ def windows_of(history: History, *, wanted: int = LENGTH) -> Batch:
 def full_windows(rows: int, seed: int) -> Batch:
     """Rows that fill the encoder's length, each position with a target."""
     history = random_histories(*[LENGTH + 1] * rows, seed=seed)
-    read = replace(history, items=history.items[:, :-1], feedback=feedback_of(history)[:, :-1])
+    read = per_position(history, lambda values: values[:, :-1])
     return Batch(read, history.items[:, 1:], torch.ones(read.items.shape), torch.zeros(read.items.shape))
+
+
+def per_position(history: History, change: Callable[[Tensor], Tensor]) -> History:
+    """The history with every field that has an entry per position, [B, L], changed."""
+    fields = {name: getattr(history, name) for name in ("items", "feedback", "times", "request_times")}
+    return replace(history, **{name: change(values) for name, values in fields.items() if values is not None})
 
 
 def feedback_of(history: History) -> Tensor:
@@ -102,8 +111,7 @@ def last_of(encoder: Encoder, table: Tensor, history: History) -> Tensor:
 
 def prefix_of(history: History, row: int, length: int) -> History:
     """The first items of one row, alone and without padding."""
-    alone = history.rows(torch.tensor([row]))
-    return replace(alone, items=alone.items[:, :length], feedback=feedback_of(alone)[:, :length])
+    return per_position(history.rows(torch.tensor([row])), lambda values: values[:, :length])
 
 
 def prediction_loss(encoder: Encoder, table: Tensor, batch: Batch) -> Tensor:

@@ -24,6 +24,7 @@ from ecoc.testing.encoder_case import (
     full_windows,
     item_table,
     last_of,
+    per_position,
     prediction_loss,
     prefix_of,
     random_histories,
@@ -49,10 +50,11 @@ def looks_at_no_later_item(case: EncoderCase) -> None:
     encoder, table = case.ready(), item_table()
     history, other = random_histories(*[LENGTH] * 4), random_histories(*[LENGTH] * 4, seed=1)
     before = states_of(encoder, table, history)
-    for cut in range(1, LENGTH):
-        items = torch.cat([history.items[:, :cut], other.items[:, cut:]], 1)
-        feedback = torch.cat([feedback_of(history)[:, :cut], feedback_of(other)[:, cut:]], 1)
-        after = states_of(encoder, table, replace(history, items=items, feedback=feedback))
+    both = per_position(history, lambda values: values.clone())
+    for cut in range(LENGTH - 1, 0, -1):
+        for name in ("items", "feedback", "times", "request_times"):
+            getattr(both, name)[:, cut] = getattr(other, name)[:, cut]
+        after = states_of(encoder, table, both)
         require_near(after[:, :cut], before[:, :cut], f"items from position {cut} on change states before it")
         change = float((after[:, cut:] - before[:, cut:]).abs().amax())
         require(change > 0.01, f"items from position {cut} on do not change the states after them")
@@ -100,7 +102,7 @@ def ignores_padding(case: EncoderCase) -> None:
     """Padding changes nothing."""
     encoder, table = case.ready(), item_table()
     history = random_histories(3, 8, 1, 5)
-    wider = replace(history, items=pad(history.items, (0, 4)), feedback=pad(feedback_of(history), (0, 4)))
+    wider = per_position(history, lambda values: pad(values, (0, 4)))
     real = history.items != PAD
     message = "four more columns of padding change a state"
     require_near(states_of(encoder, table, wider)[:, :8][real], states_of(encoder, table, history)[real], message)
@@ -141,7 +143,8 @@ def leaves_inputs_alone(case: EncoderCase) -> None:
     history = batch.history
     embedded = encoder.embed(encoder.items(table), history).detach()
     given = {"table": table, "embedded": embedded, "items": history.items, "target": batch.target}
-    given |= {"feedback": feedback_of(history)} | ({} if history.users is None else {"users": history.users})
+    optional = {name: getattr(history, name) for name in ("feedback", "users", "times", "request_times")}
+    given |= {name: value for name, value in optional.items() if value is not None}
     before = {name: value.clone() for name, value in given.items()}
     encoder.train()
     encoder(embedded, history)
@@ -179,6 +182,19 @@ def reads_feedback(case: EncoderCase) -> None:
     plain = case.build().train(False)
     message = "feedback changes a state although the setting `feedback` is off"
     require(torch.equal(states_of(plain, table, history), states_of(plain, table, none)), message)
+
+
+def treats_no_time_as_unknown(case: EncoderCase) -> None:
+    """A history without times is one of unknown times."""
+    encoder, table = case.ready(), item_table()
+    history = random_histories(LENGTH, 5, 2)
+    none = replace(history, times=None, request_times=None)
+    unknown = replace(none, times=torch.zeros_like(history.items), request_times=torch.zeros_like(history.items))
+    real, message = history.items != PAD, "times None are not times 0"
+    require_near(last_of(encoder, table, none), last_of(encoder, table, unknown), message)
+    require_near(states_of(encoder, table, none)[real], states_of(encoder, table, unknown)[real], message)
+    task = encoder.train().prediction_task(encoder.items(table), windows_of(none))
+    require(task.states.isfinite().all(), "prediction_task is not finite without times")
 
 
 def predicts_only_targets(case: EncoderCase) -> None:
@@ -343,6 +359,7 @@ ENCODER_CHECKS: dict[str, Callable[[EncoderCase], None]] = titled(
     leaves_inputs_alone,
     treats_no_user_as_unknown,
     reads_feedback,
+    treats_no_time_as_unknown,
     predicts_only_targets,
     repeats_with_the_seed,
     trains_every_parameter,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from ecoc.data.schema import ARRAYS, Counts, Manifest, RewardMap
+from ecoc.data.schema import ARRAYS, Counts, Manifest, RewardMap, TimeUnit
 from ecoc.data.sequences import Dataset, array_header
 
 KINDS = 3
@@ -25,7 +25,7 @@ class Past:
 
 
 @contextmanager
-def dataset(pasts: list[Past]) -> Iterator[Dataset]:
+def dataset(pasts: list[Past], *, time_unit: TimeUnit = "order") -> Iterator[Dataset]:
     """A prepared dataset in which event e is of item e + 1, so that everything read tells where it was read."""
     counts = [past.events for past in pasts]
     total = sum(counts)
@@ -45,7 +45,7 @@ def dataset(pasts: list[Past]) -> Iterator[Dataset]:
         source="log",
         settings={},
         feedback=RewardMap(names=tuple(f"kind {k}" for k in range(KINDS))),
-        time_unit="order",
+        time_unit=time_unit,
         cut=None,
         rows_in=total,
         dropped={},

@@ -349,7 +349,7 @@ def test_the_section_shows_controls_the_paper_and_only_points_with_enough_sample
 
 
 def test_the_papers_t_follows_from_its_mean_and_deviation() -> None:
-    assert set(PAPER) == set(ENCODERS)
+    assert set(PAPER) == set(ENCODERS) - {"hstu"}  # later than the paper
     for encoder in PAPER:
         for data in PAPER_DATA:
             found = paper_values(encoder, data)

@@ -58,7 +58,7 @@ def loaded(folder: Path) -> dict[str, Model]:
 
 
 def parts(event: Event) -> tuple[str, str | None]:
-    return event if isinstance(event, tuple) else (event, None)
+    return (event[0], event[1]) if isinstance(event, tuple) else (event, None)
 
 
 def some_histories(count: int, seed: int = 0) -> list[list[Event]]:

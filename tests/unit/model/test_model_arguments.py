@@ -137,7 +137,7 @@ WRONG: dict[str, Callable[[Model], Any]] = {
     "float as an item": lambda model: model.recommend([[1.0]]),  # type: ignore[list-item]
     "NaN as an item": lambda model: model.recommend([[float("nan")]]),  # type: ignore[list-item]
     "bytes as an item": lambda model: model.recommend([[b"i1"]]),  # type: ignore[list-item]
-    "a triple": lambda model: model.recommend([[("i1", "buy", 3)]]),  # type: ignore[list-item]
+    "four values": lambda model: model.recommend([[("i1", "buy", 3, 4)]]),  # type: ignore[list-item]
     "an empty event": lambda model: model.recommend([[()]]),  # type: ignore[list-item]
     "a mapping as an event": lambda model: model.recommend([[{"item": "i1"}]]),  # type: ignore[list-item]
     "bool in a pair": lambda model: model.recommend([[(True, "buy")]]),  # type: ignore[list-item]
