@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ecoc.batch import Batch, Dims, History
 from ecoc.encoders import ENCODERS, Encoder, EncoderConfig, PredictionTask
+from ecoc.encoders.hstu import HSTU
 from ecoc.encoders.sasrec import SASRec
 from ecoc.testing import check_encoder
 from ecoc.testing.encoder_case import EncoderCase
@@ -104,6 +105,28 @@ class IgnoresFeedback(SASRec):
         return super().look_up(items, replace(history, feedback=None))
 
 
+class SeesLaterTimes(HSTU):
+    """A state depends on the time after that of its request."""
+
+    last = Encoder.last
+
+    def forward(self, embedded: Tensor, history: History) -> Tensor:
+        later = None if history.request_times is None else history.request_times.roll(-1, 1)
+        return super().forward(embedded, replace(history, request_times=later))
+
+
+class KnowsEveryTime(HSTU):
+    """An unknown time is the first second of 1970."""
+
+    last = Encoder.last
+
+    def forward(self, embedded: Tensor, history: History) -> Tensor:
+        if history.times is not None and history.request_times is not None:
+            early = history.times.clamp(min=1), history.request_times.clamp(min=1)
+            history = replace(history, times=early[0], request_times=early[1])
+        return super().forward(embedded, history)
+
+
 class LearnsNothing(Whole):
     """States point away from what comes next."""
 
@@ -125,6 +148,8 @@ BROKEN: dict[type[Encoder], str] = {
     PredictsEverything: "prediction_task",
     IsNotRepeatable: "differ between two calls with one seed",
     IgnoresFeedback: "feedback leaves a state as it was|no gradient for feedback",
+    SeesLaterTimes: "change states before it",
+    KnowsEveryTime: "times None are not times 0",
     LearnsNothing: "of the right block, expected 90 %",
 }
 

@@ -93,7 +93,7 @@ def slow_block(block: Block, x: list[list[float]], times: list[int], requests: l
                 score = sum(query[t][j] * key[s][j] for j in cells)
                 score += by_distance[t - s] + by_bucket[slow_bucket(requests[t], times[s])]
                 for j in cells:
-                    mixed[j] += slow_silu(score) * value[s][j] / (t + 1)
+                    mixed[j] += slow_silu(score) * value[s][j]
         gated = [a * b for a, b in zip(slow_norm(mixed, block.after), gate[t], strict=True)]
         result.append([a + b for a, b in zip(x[t], slow_linear(gated, block.out), strict=True)])
     return result
