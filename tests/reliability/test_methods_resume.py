@@ -68,7 +68,7 @@ from ecoc.training.loop import Loop
 resume = Loop.resume
 def resume_afresh(self, checkpoint):
     resume(self, checkpoint)
-    self.train_step.optimiser.reset()
+    self.train_step.optimisers[0].reset()
 Loop.resume = resume_afresh
 """,
     ),

@@ -17,7 +17,7 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
     experiment: Annotated[
         str,
         typer.Argument(
-            help="Experiment: imitation, reward, efficiency, ablation, sensitivity, normtest, ope-truth or all."
+            help="Experiment: imitation, readings, reward, efficiency, ablation, sensitivity, normtest, ope-truth, all."
         ),
     ],
     data: Annotated[str, typer.Argument(help="A prepared dataset, or a built-in world such as world:small.")],
@@ -32,7 +32,11 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds per run.")] = 3,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Training steps per run.", show_default="8 epochs, 1000 at least"),
+        typer.Option(
+            min=1,
+            help="Training steps per run.",
+            show_default="8 epochs, 1000 at least",
+        ),
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="Time limit, e.g. 30m; steps, then seeds, then rows are reduced to meet it.")
@@ -41,6 +45,20 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
         int, typer.Option(min=0, help="Rank only a random sample of this many test cases; 0: all.")
     ] = 10_000,
     exclude_seen: ExcludeSeen = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help="converged: train until validation stops improving; each method stands beside its controls.",
+            show_default="a fixed number of steps",
+        ),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="paper: data split 80/20, sequences of at least 10 events, all test positions ranked.",
+            show_default="the split of the data",
+        ),
+    ] = None,
     compute: Compute,
     output: Output,
 ) -> None:
@@ -60,6 +78,8 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
             budget=budget,
             max_cases=max_cases,
             exclude_seen=exclude_seen,
+            until=until,
+            protocol=protocol,
             seed=compute.seed or 0,
             threads=compute.threads,
             command=shlex.join(["ecoc", *sys.argv[1:]]),

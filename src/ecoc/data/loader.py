@@ -35,7 +35,8 @@ class Windows:
 
     `random`: one window per sequence and epoch, at a random position. `tile`: adjacent windows from the end of each
     sequence backwards, so every event but the first is a target exactly once per epoch. `prefix`: one window per event,
-    and only its last event is a target, as in most published code.
+    and only its last event is a target, as in most published code. With `next_states` a prefix window also reads its
+    target, so that the state after it is known.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per setting
@@ -51,7 +52,13 @@ class Windows:
         reward_scaler: RewardScaler | None = None,
         terminal_every: int = 0,
         returns: bool = False,
+        next_states: bool = False,
     ) -> None:
+        self._reads_target = next_states and mode == "prefix"
+        if self._reads_target and length < 2:
+            raise InputError(
+                "train.windows = prefix: this method reads what follows a target; it needs encoder.length > 1"
+            )
         self.reward_scaler, self.terminal_every = reward_scaler or RewardScaler(1.0), terminal_every
         self._returns = _returns(data, self.reward_scaler) if returns else None
         self.data, self.length, self.mode, self.min_history, self.seed = data, length, mode, min_history, seed
@@ -98,7 +105,7 @@ class Windows:
         counts = self._lengths - self.min_history
         row = np.repeat(np.arange(len(counts)), counts)
         stop = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + self.min_history + 1
-        size = np.minimum(stop, self.length + 1)
+        size = np.minimum(stop, self.length + 1 - self._reads_target)
         return _Plan(self._firsts[row] + stop - size, size, self._sequences[row])
 
     def _shuffled(self, epoch: int) -> _Plan:
@@ -133,9 +140,10 @@ class Windows:
             yield self._read(plan.first[rows], plan.size[rows], plan.sequence[rows])
 
     def _read(self, first: Ints, size: Ints, sequence: Ints) -> Batch:
-        data, steps = self.data, np.arange(size.max())
-        inside = steps < size[:, None]  # [B, L + 1]
-        events = np.where(inside, first[:, None] + steps, 0)
+        data, read = self.data, size + self._reads_target
+        steps = np.arange(read.max())
+        inside = steps < read[:, None]  # [B, L + 1]
+        events = np.where(inside, first[:, None] + np.minimum(steps, size[:, None] - 1), 0)
         items = np.where(inside, data.items[events], PAD).astype(np.int64)
         is_input = inside[:, 1:]  # an event is read if another follows it in the window
         place = events[:, 1:] - np.asarray(data.offsets)[sequence][:, None]  # of the target in its sequence

@@ -9,6 +9,7 @@ from ecoc.experiment.efficiency import EFFICIENCY
 from ecoc.experiment.imitation import IMITATION
 from ecoc.experiment.normtest import NORMTEST
 from ecoc.experiment.ope_truth import OPE_TRUTH
+from ecoc.experiment.readings import READING
 from ecoc.experiment.reward import REWARD
 from ecoc.experiment.sensitivity import SENSITIVITY
 
@@ -16,5 +17,5 @@ __all__ = ["EXPERIMENTS", "Context", "Experiment"]
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (IMITATION, REWARD, OPE_TRUTH, EFFICIENCY, ABLATION, SENSITIVITY, NORMTEST)
+    for experiment in (IMITATION, READING, REWARD, OPE_TRUTH, EFFICIENCY, ABLATION, SENSITIVITY, NORMTEST)
 }

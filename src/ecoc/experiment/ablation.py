@@ -18,12 +18,13 @@ from ecoc.experiment.tables import (
     rows_of,
     truth_jobs,
 )
-from ecoc.experiment.variants import BASE, ECOC, PAPER, VARIANTS, Variant
+from ecoc.experiment.variants import BASE, ECOC, PAPER, VARIANTS, Variant, variant_of
 from ecoc.reporting.document import Cell, Head, Section, Table
 
 ENCODERS = ("sasrec",)
 _WHAT: tuple[tuple[Variant, str], ...] = (
     (VARIANTS[BASE], "no critic"),
+    (variant_of(PAPER.control), "no critic, the paper's training"),
     (PAPER, "all losses of the paper"),
     (PAPER.but("ecoc-paper-no-bc", changes={"beta": 0.0}), "without the behavioural constraint L_BC"),
     (PAPER.but("ecoc-paper-no-reg", changes={"alpha": 0.0}), "without conservatism L_REG"),
@@ -61,7 +62,7 @@ def section(context: Context, results: Results) -> Section:
         findings=[text for encoder in encoders if (text := _finding(encoder, rows))],
         text=[
             described(context),
-            "ecoc-paper has the losses and weights of the paper. The paper reports: without L_BC results are much"
+            "ecoc-paper has the losses and the training of the paper. The paper reports: without L_BC results are much"
             " worse, without L_REG worse than the supervised method, with BPR instead of L_REG slightly worse.",
         ],
         tables=[_table(context, rows, earned)],
@@ -91,7 +92,10 @@ def _table(context: Context, rows: Sequence[Row], earned: Mapping[tuple[str, str
         values = [number(row.means(name)) for name in _METRICS] if row.runs else no_numbers(row.missing, 2)
         reward = [number(earned.get((row.group, row.title), []))] * bool(earned)
         body.append([row.title, _MEANING[row.variant], *values, *(test.cells() if test else (None, None)), *reward])
-    note = f"Δ: paired difference from {BASE}; interval and p-value over users, Holm correction over the table."
+    note = (
+        f"Δ: paired difference from {PAPER.control} or {BASE}; interval and p-value over users, Holm correction over"
+        " the table."
+    )
     if earned:
         note += f" True reward: {TRUTH_USERS:,} users of the world of the log; no item is shown twice per session."
     groups = [row.group for row in rows]

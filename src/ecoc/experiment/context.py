@@ -19,14 +19,14 @@ from ecoc.experiment.cost import StepCost, measure
 from ecoc.experiment.jobs import Arrays, Job, JobStore, Results
 from ecoc.experiment.plan import Plan
 from ecoc.experiment.results import EarnedViews, RankedViews, RunOutcome, TrueReward, ViewQuality
-from ecoc.experiment.variants import VALIDATIONS, Variant, settings
+from ecoc.experiment.variants import BATCH_TARGETS, VALIDATIONS, Length, Variant, preset_of, settings
 from ecoc.methods import METHODS
 from ecoc.model import Model, load
 from ecoc.ope.evaluator import synthetic_negatives
 from ecoc.ope.truth import open_market, true_reward
 from ecoc.progress import ProgressCallback
 from ecoc.reporting.document import Section
-from ecoc.runs.config import RunConfig
+from ecoc.runs.config import RunConfig, open_preset
 from ecoc.runs.folder import RESULT
 from ecoc.storage.atomic import json_bytes, write_whole
 from ecoc.training.train import train
@@ -37,12 +37,13 @@ TRUTH_USERS = 2000  # users of a built-in world that a policy meets
 _FIXED_SECONDS = 0.5  # per job, for opening, saving and loading
 _EVALUATION = 3.0  # evaluating a case costs this many times ranking it: lists are analysed too, and caches are cold
 _TRUTH_DECISIONS = 20
+CONVERGED_PASSES = 10  # over the log, after which a run is expected to have converged; used for estimates only
 _FORMER_OPTIONS: dict[str, dict[str, Any]] = {
     "ecoc": {"awr": 0.0, "critic_dropout": None, "kappa": 0.0, "reg_weights": "grad"},
 }
 """Options that methods had in version 0.1, with the defaults that are now fixed: its jobs are found by them."""
-_LATER_OPTIONS: dict[str, Any] = {"monitor": "ndcg@20"}
-"""Training options that version 0.1 did not have, with the defaults that it had fixed."""
+_LATER_OPTIONS: dict[str, dict[str, Any]] = {"train": {"monitor": "ndcg@20"}, "method": {"optimise": "together"}}
+"""Options that version 0.1 did not have, by section, with the defaults that it had fixed."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,14 @@ class Request:
     max_cases: int
     seed: int
     exclude_seen: bool = False
+    until_converged: bool = False
+    paper_protocol: bool = False
 
     def values(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+        """As JSON; a request that version 0.1 knew is written as it wrote it."""
+        values = asdict(self)
+        later = {"until_converged": False, "paper_protocol": False}
+        return {name: value for name, value in values.items() if later.get(name) != value or name not in later}
 
 
 @dataclass(frozen=True)
@@ -71,13 +76,14 @@ class RunSpec:
     variant: Variant
     encoder: str
     seed: int
-    steps: int
+    length: Length
     config: RunConfig
 
     @property
     def name(self) -> str:
         """Name of its folder and its jobs."""
-        return f"{self.encoder}/{self.variant.name}/{self.steps}-steps/seed-{self.seed}"
+        length = "until-converged" if self.length.until_converged else f"{self.length.steps}-steps"
+        return f"{self.encoder}/{self.variant.name}/{length}/seed-{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -108,13 +114,27 @@ class Context:
         return RankingEvaluator(self.data, self.options)
 
     @property
+    def min_history(self) -> int:
+        """Events before a target, in training, validation and test: the paper's on its data and in its protocol."""
+        preset = preset_of(self.data) or ("paper" if self.request.paper_protocol else None)
+        if preset is None:
+            return 1
+        return int(open_preset(preset, encoder="sasrec", method="ecoc")["train"]["min_history"])
+
+    @property
+    def length(self) -> Length:
+        """How long runs train. Runs that train until they have converged are validated once per pass over the log."""
+        if not self.request.until_converged:
+            return Length(self.plan.steps)
+        return Length(self.plan.steps, until_converged=True, validate_every=pass_steps(self.data))
+
+    @property
     def options(self) -> Options:
         """Which test cases are ranked, and how."""
-        probe = self.config(_PROBE, "sasrec", self.request.seed)
         return Options(
             max_cases=self.request.max_cases,
             exclude_seen=self.request.exclude_seen,
-            min_history=probe.train.min_history,
+            min_history=self.min_history,
             seed=self.request.seed,
         )
 
@@ -146,11 +166,19 @@ class Context:
 
     def config(self, variant: Variant, encoder: str, seed: int) -> RunConfig:
         """Settings of a run under this plan."""
-        return settings(variant, encoder, self.data, steps=self.plan.steps, seed=seed, threads=self.threads)
+        return settings(
+            variant,
+            encoder,
+            self.data,
+            length=self.length,
+            min_history=self.min_history,
+            seed=seed,
+            threads=self.threads,
+        )
 
     def run(self, variant: Variant, encoder: str, seed: int) -> RunSpec:
         """A run under this plan."""
-        return RunSpec(variant, encoder, seed, self.plan.steps, self.config(variant, encoder, seed))
+        return RunSpec(variant, encoder, seed, self.length, self.config(variant, encoder, seed))
 
     def folder(self, spec: RunSpec) -> Path:
         """Folder of a run."""
@@ -279,11 +307,16 @@ class Context:
         cost = self._step_cost(spec.variant, spec.encoder)
         if cost is None:
             return 0.0
-        averages = 2 if spec.config.train.ema or spec.variant.method == "ecoc" else 1
-        ranked = VALIDATIONS * averages * spec.config.train.validation_cases
+        train = spec.config.train
+        averages = 2 if train.ema or spec.variant.method == "ecoc" else 1
+        steps, validations = train.max_steps or 0, VALIDATIONS
+        if spec.length.until_converged:
+            validations = min(CONVERGED_PASSES, round(spec.length.steps / spec.length.validate_every))
+            steps = validations * (train.validate_every or 0)
+        ranked = validations * averages * train.validation_cases
         cases = min(self.request.max_cases or self.data.counts.test_targets, self.data.counts.test_targets)
         evaluated = _EVALUATION * cases * len(spec.variant.views)
-        training = cost.start + spec.steps * cost.wall + ranked * cost.case
+        training = cost.start + steps * cost.wall + ranked * cost.case
         return _FIXED_SECONDS + evaluated * cost.case + (0.0 if (self.folder(spec) / RESULT).is_file() else training)
 
     def _evaluate(self, spec: RunSpec, progress: ProgressCallback) -> tuple[RunOutcome, Arrays]:
@@ -329,7 +362,8 @@ class Context:
 def recorded(config: RunConfig) -> dict[str, Any]:
     """Settings of a run as JSON, as version 0.1 wrote them wherever they mean the same."""
     values = config.values()
-    values["train"] = {k: v for k, v in values["train"].items() if k not in _LATER_OPTIONS or v != _LATER_OPTIONS[k]}
+    for section, later in _LATER_OPTIONS.items():
+        values[section] = {k: v for k, v in values[section].items() if k not in later or v != later[k]}
     values["method"] = {**_FORMER_OPTIONS.get(values["method"]["name"], {}), **values["method"]}
     return values
 
@@ -342,6 +376,13 @@ def step_settings(config: RunConfig) -> dict[str, Any]:
 
 
 _NOT_OF_STEPS = ("max_steps", "validate_every")
+
+
+def pass_steps(data: Dataset) -> int:
+    """Steps of BATCH_TARGETS targets in which a run learns from as many targets as the log has training transitions."""
+    return max(1, round((data.counts.train - data.counts.train_sequences) / BATCH_TARGETS))
+
+
 _PROBE = Variant("probe", next(name for name in METHODS if METHODS[name].is_trained))
 
 

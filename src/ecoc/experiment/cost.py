@@ -119,7 +119,7 @@ def measure(
         method = build_method(config, dims_of(data))
         reward_scaler = open_reward_scaler(data, train.reward_scale, shuffle=train.shuffle_rewards, seed=train.seed)
         method.fit_statistics(open_train_sequences(data, reward_scaler))
-        windows = open_windows(data, config, reward_scaler, returns=method.needs_returns)
+        windows = open_windows(data, config, method, reward_scaler)
         steps = Steps(method, config, windows.__getitem__, sparse=is_sparse(config, method, data))
         start = time.perf_counter() - began
         steps_timed = timed(steps, repeat_seconds=repeat_seconds, progress=progress)

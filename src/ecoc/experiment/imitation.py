@@ -21,7 +21,17 @@ from ecoc.experiment.tables import (
     number,
     rows_of,
 )
-from ecoc.experiment.variants import BASE, ECOC, VARIANTS, Variant, preset_of, variant_of
+from ecoc.experiment.variants import (
+    BASE,
+    ECOC,
+    PAPER,
+    RELEASED,
+    VARIANTS,
+    Variant,
+    preset_of,
+    variant_of,
+    with_controls,
+)
 from ecoc.reporting.document import Cell, Column, Number, Section, Table
 
 ENCODERS = ("nextitnet", "sasrec", "srgnn")
@@ -30,7 +40,9 @@ _UNTRAINED = "no training"
 
 
 def _variants(context: Context) -> list[Variant]:
-    return [variant_of(name) for name in context.request.methods or VARIANTS]
+    """The requested methods; beside their controls if runs train until they have converged."""
+    variants = [variant_of(name) for name in context.request.methods or VARIANTS]
+    return with_controls(variants) if context.request.until_converged else variants
 
 
 def jobs(context: Context) -> list[Job[Any]]:
@@ -60,16 +72,28 @@ def section(context: Context, results: Results) -> Section:
         findings=[text for encoder in encoders if (text := _finding(encoder, rows))],
         text=[
             described(context),
-            f"Numbers are means over seeds ± their standard deviation; the best of each encoder is bold. Δ is the"
-            f" difference from {BASE} of the same encoder, paired over the cases of all seeds. Its interval and p-value"
-            " are bootstrapped over users; p-values are Holm-corrected for all comparisons of the table; * marks"
-            " p < .05. ecoc is one run evaluated twice: as the cloned policy (w = 0), which by construction equals"
-            f" {BASE}, and with its critic (w = 10), which trades agreement with the log for reward.",
+            "Numbers are means over seeds ± their standard deviation; the best of each encoder is bold. Δ is the"
+            " difference from the control of the same encoder, paired over the cases of all seeds. Its interval and"
+            " p-value are bootstrapped over users; p-values are Holm-corrected for all comparisons of the table; *"
+            " marks p < .05. ecoc is one run evaluated twice: as the cloned policy (w = 0), which by construction"
+            f" equals {BASE}, and with its critic (w = 10), which trades agreement with the log for reward.",
+            *_named_settings(rows),
         ],
         tables=tables,
         figures=[figure] if figure else [],
         caveats=caveats(context, jobs(context), results, *_repeats(context), NOT_REINFORCEMENT),
     )
+
+
+def _named_settings(rows: Sequence[Row]) -> list[str]:
+    """What the rows of the paper and of its code are, if there are any."""
+    texts = {
+        PAPER.name: "ecoc-paper has the paper's encoder, losses and training (preset paper), ecoc-paper-losses the"
+        " paper's losses with our encoder and training.",
+        RELEASED.name: "ecoc-released has the settings of the authors' released code (preset released); its control"
+        " averages weights and has no L2 penalty on the actor, as it has.",
+    }
+    return [text for name, text in texts.items() if any(row.variant == name for row in rows)]
 
 
 def _repeats(context: Context) -> list[str]:
@@ -101,7 +125,7 @@ def _family(context: Context, rows: Sequence[Row], family: str) -> Table:
     tests = differences(context, rows, tested)
     columns = [Column(name="method")]
     columns += [Column(name=name.upper(), better="high") for name in names]
-    columns += [Column(name=f"Δ {tested.upper()}"), Column(name="p (Holm)", digits=3)]
+    columns += [Column(name=f"Δ {tested.upper()}"), Column(name="p (Holm)", digits=3), Column(name="control")]
     body = [_family_row(row, names, tests.get((row.group, row.title))) for row in rows]
     return Table(
         id=f"imitation-{family}",
@@ -114,12 +138,12 @@ def _family(context: Context, rows: Sequence[Row], family: str) -> Table:
 
 def _family_row(row: Row, names: Sequence[str], test: Difference | None) -> list[Cell]:
     if not row.runs:
-        return [row.title, *no_numbers(row.missing, len(names)), None, None]
+        return [row.title, *no_numbers(row.missing, len(names)), None, None, None]
     values: list[Cell] = [number(row.means(name)) for name in names]
     if test is None:
-        return [row.title, *values, None, None]
+        return [row.title, *values, None, None, None]
     change = test.value.model_copy(update={"mark": test.mark})
-    return [row.title, *values, change, Number(value=test.p)]
+    return [row.title, *values, change, Number(value=test.p), test.control]
 
 
 def _parts(context: Context, rows: Sequence[Row]) -> Table:

@@ -3,21 +3,23 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import ecoc
-from ecoc.arguments import StrPath, as_count, as_path, as_text
+from ecoc.arguments import StrPath, as_choice, as_count, as_path, as_text
 from ecoc.data.prepare import prepare
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.experiment import EXPERIMENTS
-from ecoc.experiment.context import Context, Experiment, Request
+from ecoc.experiment.context import Context, Experiment, Request, pass_steps
 from ecoc.experiment.jobs import Clock, JobStore, Results
 from ecoc.experiment.plan import PLANS, Plan, Plans, parse_budget
 from ecoc.experiment.results import ReproductionResult, cell_rows
 from ecoc.experiment.runner import Runner, jobs_of
-from ecoc.experiment.variants import VARIANTS, preset_of, settings, variant_of
+from ecoc.experiment.variants import VARIANTS, Length, preset_of, settings, variant_of
+from ecoc.methods import METHODS
 from ecoc.progress import ProgressCallback, no_progress
 from ecoc.reporting.document import Document, Section, load_document, save_document
 from ecoc.reporting.provenance import made_with
@@ -29,6 +31,8 @@ from ecoc.world import parse_world
 ALL = "all"
 _LOG = logging.getLogger("ecoc.experiment")
 _EPOCHS, _PAPER_EPOCHS, _LEAST_STEPS = 8, 20, 1000
+_MOST_PASSES = 25  # over the log, for runs that end when they have converged; the released code's largest number
+_PAPER_LENGTH = 10  # events of the shortest sequence in the paper
 _HTML = "report.html"
 
 
@@ -44,6 +48,8 @@ def reproduce(  # noqa: PLR0913 - one parameter per setting
     budget: str | float | None = None,
     max_cases: int = 10_000,
     exclude_seen: bool = False,
+    until: str | None = None,
+    protocol: str | None = None,
     seed: int = 0,
     threads: int | None = None,
     command: str = "",
@@ -55,7 +61,13 @@ def reproduce(  # noqa: PLR0913 - one parameter per setting
     number of training steps per run (default: 8 epochs, at least 1,000 steps; 20 epochs on the paper's datasets).
     `seeds` is the number of runs per method and encoder. With a `budget`, such as 30m, both are cut as needed, and
     `trimmed` lists the cuts. At most `max_cases` test cases are ranked; 0: all. `exclude_seen` takes the items of a
-    user's past out of every ranking. The logger `ecoc.experiment` gets the plan and each job as it ends.
+    user's past out of every ranking.
+
+    With `until="converged"` every run trains until validation stops improving, for at most `steps` (default: 25 passes
+    over the log), and each method stands beside its controls. With `protocol="paper"` the data must be split 80/20 and
+    have sequences of at least 10 events, and all test positions are ranked.
+
+    The logger `ecoc.experiment` gets the plan and each job as it ends.
     """
     experiments, folder = _experiments(as_text(experiment, "experiment")), as_path(out, "out")
     if not isinstance(data, Dataset):
@@ -72,7 +84,11 @@ def reproduce(  # noqa: PLR0913 - one parameter per setting
         max_cases,
         seed,
         exclude_seen,
+        until is not None and as_choice(until, "until", ("converged",)) == "converged",
+        protocol is not None and as_choice(protocol, "protocol", ("paper",)) == "paper",
     )
+    if request.paper_protocol:
+        request = replace(request, max_cases=0)
     _check(request)
     runner = Runner(Clock(request.budget), progress or no_progress)
     _begin(folder)
@@ -80,7 +96,9 @@ def reproduce(  # noqa: PLR0913 - one parameter per setting
         Plans(folder).begin()
         dataset = _open(data, folder, seed, runner.progress)
         common = {"data": dataset.checksum, "ecoc": ecoc.__version__}
-        requested = Plan(steps or _default_steps(dataset), seeds, 0)
+        if request.paper_protocol:
+            _check_protocol(dataset)
+        requested = Plan(steps or _default_steps(dataset, request), seeds, 0)
         store = JobStore(folder, common)
         context = Context(dataset, folder, store, request, requested, threads or 1, _title(dataset, data))
         experiments = _possible(context, experiments)
@@ -172,11 +190,24 @@ def _title(dataset: Dataset, data: Dataset | StrPath) -> str:
     return name if name.startswith("world:") else dataset.path.absolute().name
 
 
-def _default_steps(data: Dataset) -> int:
+def _default_steps(data: Dataset, request: Request) -> int:
     """Steps per run if the call gives no number."""
-    preset = preset_of(data)
-    windows = open_windows(data, settings(VARIANTS["supervised"], "sasrec", data, steps=1))
-    return max(_LEAST_STEPS, windows.steps * (_PAPER_EPOCHS if preset else _EPOCHS))
+    if request.until_converged:
+        return _MOST_PASSES * pass_steps(data)
+    variant = VARIANTS["supervised"]
+    windows = open_windows(data, settings(variant, "sasrec", data, length=Length(1)), METHODS[variant.method])
+    return max(_LEAST_STEPS, windows.steps * (_PAPER_EPOCHS if preset_of(data) else _EPOCHS))
+
+
+def _check_protocol(data: Dataset) -> None:
+    """Refuse data that were not prepared by the paper's protocol; an order without times can only be split per user."""
+    split, least = data.manifest.settings.get("split"), data.manifest.settings.get("min_length")
+    wanted = "per-user:0.8" if data.manifest.time_unit == "order" else "time:0.8"
+    if split != wanted or not isinstance(least, int) or least < _PAPER_LENGTH:
+        raise InputError(
+            f"{data.path}: protocol paper needs data prepared with --split {wanted} --min-length {_PAPER_LENGTH};"
+            f" these have split {split} and minimum length {least}"
+        )
 
 
 def _provenance(context: Context, command: str) -> dict[str, str]:

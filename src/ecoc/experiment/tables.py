@@ -17,7 +17,7 @@ from ecoc.experiment.variants import BASE, Variant
 from ecoc.reporting.document import Axis, Cell, Figure, Number
 
 SIGNIFICANT = 0.05
-ALIKE = "all methods have the same steps, windows, validations and encoder; the weights were chosen on validation data"
+ALIKE = "all methods are validated on the same cases; validation alone chose the weights"
 NOT_REINFORCEMENT = (
     "Gains on these metrics are no evidence for reinforcement learning: averaged weights alone give most of the gain"
     f" (row {BASE}), and so do auxiliary losses without any reward (Silva et al., ICML 2024). Compare such methods by"
@@ -34,6 +34,7 @@ class Row:
     group: str  # the encoder, or a title for rows without one
     runs: tuple[JobResult[RankedViews], ...]  # one per seed, finished ones only
     missing: str = ""  # why there is none
+    control: str = BASE  # the variant it is compared with
 
     def means(self, metric: str, part: str = "metrics") -> list[float]:
         """A metric of each seed, over all cases (`metrics`) or a part of them (`seen`, `new`)."""
@@ -65,7 +66,7 @@ def rows_of(context: Context, results: Results, variants: Iterable[Variant], enc
             runs = [results.of(context.run_job(variant, encoder, seed)) for seed in context.seeds]
             done = tuple(run for run in runs if run.is_done)
             missing = "" if done else runs[0].message
-            rows += [Row(variant.name, title, group, done, missing) for title in variant.views]
+            rows += [Row(variant.name, title, group, done, missing, variant.control) for title in variant.views]
     return rows
 
 
@@ -80,8 +81,9 @@ def number(values: Sequence[float]) -> Number | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference from the base of the same encoder, over the cases of all seeds."""
+    """Difference from the control of the same encoder, over the cases of all seeds."""
 
+    control: str
     value: Number
     p: float  # corrected for all differences of the table
 
@@ -96,18 +98,27 @@ class Difference:
 
 
 def differences(context: Context, rows: Sequence[Row], metric: str) -> dict[tuple[str, str], Difference]:
-    """Each row minus `supervised+ema` of its group: paired over cases, bootstrapped over users, Holm over all."""
-    bases = {row.group: row for row in rows if row.variant == BASE and row.runs}
-    others = [row for row in rows if row.variant != BASE and row.runs and row.group in bases]
-    if not others:
+    """Each row minus its control: paired over cases, bootstrapped over users, Holm over all.
+
+    A row whose control is not in the table is compared with `supervised+ema`.
+    """
+    finished = {(row.group, row.variant): row for row in rows if row.runs}
+    pairs = []
+    for row in (each for each in rows if each.runs):
+        control = finished.get((row.group, row.control)) or finished.get((row.group, BASE))
+        if control is not None and control.variant != row.variant:
+            pairs.append((row, control))
+    if not pairs:
         return {}
-    ours = np.concatenate([row.cases([metric]) for row in others])
-    theirs = np.concatenate([bases[row.group].cases([metric]) for row in others])
+    ours = np.concatenate([row.cases([metric]) for row, _ in pairs])
+    theirs = np.concatenate([control.cases([metric]) for _, control in pairs])
     tests = paired(ours, theirs, context.evaluator.users)
-    columns = zip(others, tests.difference, tests.low, tests.high, holm(tests.p), strict=True)
+    columns = zip(pairs, tests.difference, tests.low, tests.high, holm(tests.p), strict=True)
     return {
-        (row.group, row.title): Difference(Number(value=float(value), low=float(low), high=float(high)), float(p))
-        for row, value, low, high, p in columns
+        (row.group, row.title): Difference(
+            control.title, Number(value=float(value), low=float(low), high=float(high)), float(p)
+        )
+        for (row, control), value, low, high, p in columns
     }
 
 
@@ -149,9 +160,19 @@ def described(context: Context) -> str:
     counts, seeds, cases = context.data.counts, context.plan.seeds, len(context.evaluator.cases)
     among = f"all {counts.items:,} items" + ", without the items of the user's past" * context.request.exclude_seen
     return (
-        f"{context.plan.steps:,} training steps per run, {seeds} seed{'s' * (seeds > 1)}, {cases:,}"
-        f" test cases ranked among {among}; {ALIKE}."
+        f"{_training(context.length)}, {seeds} seed{'s' * (seeds > 1)}, {cases:,} test cases ranked among {among};"
+        f" {ALIKE}."
     )
+
+
+def _training(length: Length) -> str:
+    """How long runs trained, in words."""
+    if length.until_converged:
+        return (
+            f"Runs train until {PATIENCE} validations, one per pass over the log, bring no improvement, for at most"
+            f" {length.steps / length.validate_every:.0f} passes"
+        )
+    return f"{length.steps:,} training steps of {BATCH_TARGETS} targets per run, or as many targets in smaller steps"
 
 
 def no_numbers(reason: str, width: int) -> list[Cell]:

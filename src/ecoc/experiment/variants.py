@@ -1,11 +1,13 @@
 """Variants: methods with settings, one or more rows of a table each. All settings of a fair comparison are here.
 
-All variants of a table have the same steps, windows, validations and encoder. Every method but plain `supervised` also
-has averaged weights; ECoC averages its own. On the paper's datasets all variants start from the preset of the dataset;
-elsewhere from the defaults, and `ecoc-paper` takes the losses of preset `paper` alone.
+ECoC stands in the tables in three named settings, each with its own encoder, losses and training: the default, `paper`
+and `released` (files of `runs/presets`). What mixes them has a name of its own. Every variant has controls: the
+supervised encoder with the same settings, without and with averaged weights. All variants of a table have the same
+validation cases and events of history before a target, and either learn from the same number of targets or train until
+validation stops improving, with the same patience.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,12 +17,14 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError, did_you_mean
 from ecoc.methods import METHODS
 from ecoc.policies.base import RankBy
-from ecoc.runs.config import RunConfig, open_preset
+from ecoc.runs.config import RunConfig, TrainConfig, compose, merged, open_preset
 
 BASE = "supervised+ema"
 PAPER_DATA = ("yelp", "tmall", "rl4rs")  # source formats, which name their presets
 VALIDATIONS = 5
-_VALIDATION_CASES = 1000
+BATCH_TARGETS = TrainConfig().batch_targets  # targets per step in which the length of a plan is counted
+PATIENCE = 3  # validations without improvement, for every variant that trains until it has converged
+_VALIDATION_CASES, _CONVERGED_CASES = 1000, 5000
 _SAMPLED, _KINDS = 1 << 20, 100  # rewards looked at; with more distinct values than this they are amounts
 _TAU, _PAPER_TAU = 0.02, 0.005  # rate of averaged weights: default of ecoc, and of the paper
 
@@ -35,16 +39,19 @@ class Variant:
     train: Mapping[str, Any] = field(default_factory=dict)
     views: Mapping[str, RankBy | None] = field(default_factory=dict)
     timed_as: str = ""  # the variant with the same cost per step
-
-    @property
-    def is_paper(self) -> bool:
-        """Whether it has the losses of the paper."""
-        return self.name.startswith("ecoc-paper")
+    preset: str = ""  # whose encoder, losses and training it has; none: the defaults
+    losses: str = ""  # the preset whose losses it has, with other training
+    controls: tuple[str, ...] = ()  # names; the last one differs in the method alone, and decides
 
     @property
     def has_encoder(self) -> bool:
         """Whether its method uses an encoder."""
         return METHODS[self.method].has_encoder
+
+    @property
+    def control(self) -> str:
+        """Name of the variant that this one is compared with."""
+        return self.controls[-1] if self.controls else BASE
 
     def but(
         self, name: str, *, changes: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None
@@ -61,33 +68,88 @@ class Variant:
         )
 
 
-def _plain(name: str, method: str = "", **train: Any) -> Variant:
-    return Variant(name, method or name, train=train, views={name: None})
+def _supervised(name: str, *, preset: str = "", changes: Mapping[str, Any] | None = None, **train: Any) -> Variant:
+    return Variant(name, "supervised", changes or {}, train, {name: None}, preset=preset)
 
 
-ECOC = Variant("ecoc", "ecoc", views={"ecoc, w = 0": "policy", "ecoc, w = 10": "blend"})
-PAPER = Variant("ecoc-paper", "ecoc", views={"ecoc-paper": None})
+def _baseline(name: str) -> Variant:
+    return Variant(name, name, train={"ema": _TAU}, views={name: None}, controls=("supervised", BASE, FULL))
+
+
+FULL = "supervised+ema-full"
+ECOC = Variant("ecoc", "ecoc", views={"ecoc, w = 0": "policy", "ecoc, w = 10": "blend"}, controls=("supervised", BASE))
+PAPER = Variant(
+    "ecoc-paper",
+    "ecoc",
+    views={"ecoc-paper": None},
+    preset="paper",
+    controls=("supervised-paper", "supervised-paper+ema"),
+)
+RELEASED = Variant(
+    "ecoc-released",
+    "ecoc",
+    views={"ecoc-released": None},
+    preset="released",
+    controls=("supervised-released", "supervised-released+ema", "supervised-released+ema-no-l2"),
+)
+MIXED = Variant(
+    "ecoc-paper-losses", "ecoc", views={"ecoc-paper-losses": None}, losses="paper", controls=("supervised", BASE)
+)
+"""The paper's losses with our encoder and training."""
 
 VARIANTS: dict[str, Variant] = {
     variant.name: variant
     for variant in (
-        _plain("supervised"),
-        _plain(BASE, "supervised"),
+        _supervised("supervised"),
+        _supervised(BASE, ema=_TAU),
         ECOC,
         PAPER,
-        *(_plain(name) for name in ("sqn", "sa2c", "sdac_sr", "sdac_dc", "prl", "neural_lcb")),
+        RELEASED,
+        *(_baseline(name) for name in ("sqn", "sa2c", "sdac_sr", "sdac_dc", "prl")),
+        Variant("neural_lcb", "neural_lcb", train={"ema": _TAU}, views={"neural_lcb": None}),
     )
 }
+"""The rows of a table if the call names none."""
+
+_OTHERS: dict[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        MIXED,
+        _supervised(FULL, changes={"loss": "full"}, ema=_TAU),
+        _supervised("supervised-paper", preset="paper"),
+        _supervised("supervised-paper+ema", preset="paper", ema=_PAPER_TAU),
+        _supervised("supervised-released", preset="released"),
+        _supervised("supervised-released+ema", preset="released", ema=_PAPER_TAU),
+        _supervised("supervised-released+ema-no-l2", preset="released", ema=_PAPER_TAU, weight_decay=0.0),
+    )
+}
+READINGS: tuple[Variant, ...] = tuple(
+    PAPER.but(
+        f"ecoc-paper-gradient-{share:g}-{order.replace('_', '-')}",
+        changes={"critic_grad": share, "optimise": order},
+        train={"act_with": "best"},
+    )
+    for share in (0.0, 0.1, 1.0)
+    for order in ("together", "in_turn")
+)
+"""What the paper's text leaves open: the share of the critic's gradient that reaches mu, one optimiser or two."""
 
 
 def variant_of(name: str) -> Variant:
-    """A variant by name; any other trained method has its default settings."""
-    if name in VARIANTS:
-        return VARIANTS[name]
-    known = [*VARIANTS, *(each for each in METHODS if each not in VARIANTS and METHODS[each].is_trained)]
-    if name not in known:
-        raise InputError(f"unknown method '{name}'; {did_you_mean(name, known)}")
-    return _plain(name)
+    """A variant by name; any other trained method has its default settings and averaged weights."""
+    known = {**VARIANTS, **_OTHERS, **{reading.name: reading for reading in READINGS}}
+    if name in known:
+        return known[name]
+    methods = [each for each in METHODS if each not in known and METHODS[each].is_trained]
+    if name not in methods:
+        raise InputError(f"unknown method '{name}'; {did_you_mean(name, [*known, *methods])}")
+    return _baseline(name)
+
+
+def with_controls(variants: Iterable[Variant]) -> list[Variant]:
+    """The variants, each after its controls, each once."""
+    names = [name for variant in variants for name in (*variant.controls, variant.name)]
+    return [variant_of(name) for name in dict.fromkeys(names)]
 
 
 def preset_of(data: Dataset) -> str | None:
@@ -100,41 +162,54 @@ def _paper_scale(data: Dataset) -> str:
     return "mean" if len(np.unique(data.rewards[:_SAMPLED])) > _KINDS else "none"
 
 
+@dataclass(frozen=True)
+class Length:
+    """How long runs train: `steps` of BATCH_TARGETS targets, or at most so many until validation stops improving."""
+
+    steps: int
+    until_converged: bool = False
+    validate_every: int = 0  # in steps of BATCH_TARGETS targets, if runs end when they have converged
+
+    def settings(self, batch_targets: int) -> dict[str, Any]:
+        """Settings of a run that learns from another number of targets per step."""
+
+        def own(steps: int) -> int:
+            return max(1, round(steps * BATCH_TARGETS / batch_targets))
+
+        every = self.validate_every if self.until_converged else -(-self.steps // VALIDATIONS)
+        return {
+            "max_steps": own(self.steps),
+            "validate_every": own(every),
+            "validation_cases": _CONVERGED_CASES if self.until_converged else _VALIDATION_CASES,
+            "patience": PATIENCE if self.until_converged else 0,
+        }
+
+
 def settings(
-    variant: Variant, encoder: str, data: Dataset, *, steps: int, seed: int = 0, threads: int = 1
+    variant: Variant,
+    encoder: str,
+    data: Dataset,
+    *,
+    length: Length,
+    min_history: int = 1,
+    seed: int = 0,
+    threads: int = 1,
 ) -> RunConfig:
     """Complete settings of a run."""
-    preset = preset_of(data)
-    method: dict[str, Any] = {}
-    common: dict[str, Any] = {"encoder": {}, "train": {}}
-    if preset is not None:
-        common = open_preset(preset, encoder=encoder, method=variant.method)
-        method = common["method"]
-    train = dict(common["train"])
-    if variant.is_paper:
-        train["reward_scale"] = train.get("reward_scale", _paper_scale(data))  # the paper chose alpha for it
-        method = method or open_preset("paper", encoder=encoder, method="ecoc")["method"]
-    elif variant.method == "ecoc" and preset is not None:  # the default losses expect rewards up to 1
-        method = open_preset(preset, encoder=encoder, method="supervised")["method"]
-        train |= {"reward_scale": "auto", "act_with": "best"}
-    if 0 < data.counts.items <= method.get("n2", 0):  # a softmax over all items costs no more and is exact
-        method |= {"loss": "full", "n2": 0}
-    if variant.name != "supervised" and variant.method != "ecoc":
-        train["ema"] = _PAPER_TAU if preset is not None else _TAU
-    train |= variant.train
-    train |= {
-        "max_steps": steps,
-        "validate_every": -(-steps // VALIDATIONS),
-        "validation_cases": _VALIDATION_CASES,
-        "patience": 0,
-        "keep": 1,
-        "threads": threads,
-        "seed": seed,
-    }
-    return RunConfig.build(
-        {
-            "encoder": {**common["encoder"], "name": encoder},
-            "method": {**method, **variant.changes, "name": variant.method},
-            "train": train,
-        }
-    )
+    names = {"encoder": encoder, "method": variant.method}
+    preset = (preset_of(data) or variant.preset) if variant.preset == "paper" else variant.preset
+    if preset:
+        values = open_preset(preset, **names)
+    else:
+        own = preset_of(data)  # on the paper's data all encoders have its sizes
+        values = {"encoder": open_preset(own, **names)["encoder"]} if own else {}
+    if variant.losses:
+        values["method"] = open_preset(variant.losses, **names)["method"]
+    if variant.losses or preset == "paper":  # the paper chose alpha for its rewards
+        values = merged(values, {"train": {"reward_scale": _paper_scale(data)}})
+    if 0 < data.counts.items <= values.get("method", {}).get("n2", 0):  # a full softmax costs no more and is exact
+        values = merged(values, {"method": {"loss": "full", "n2": 0}})
+    values = merged(values, {"method": variant.changes, "train": variant.train})
+    batch_targets = values["train"].get("batch_targets", BATCH_TARGETS)
+    fixed = {**length.settings(batch_targets), "min_history": min_history, "keep": 1, "threads": threads, "seed": seed}
+    return compose(values, {"train": fixed}, **names)

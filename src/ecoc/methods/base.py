@@ -1,7 +1,7 @@
 """Method: what learns. It owns its networks and states its loss; files, devices and the training loop do the rest."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -88,6 +88,14 @@ class Method(nn.Module, ABC):
         self.phases: tuple[Phase, ...] = (Phase(0.0),)
         self.phase = 0  # number of the current phase
         self.collect_diagnostics = False  # whether the diagnostics of this step will be read
+
+    def turns(self) -> tuple[Callable[[str], bool], ...]:
+        """Which parameters, by name, each optimiser of a step trains; optimisers take their turn one after another."""
+        return (lambda name: True,)
+
+    def turn_losses(self, batch: Batch) -> Iterator[Loss]:
+        """The loss of each turn. When the next one is computed, the parameters of the turn before have moved."""
+        yield self.loss(batch)
 
     def sparse_parameters(self) -> set[str]:
         """Names of the item tables of which a step reads and updates only some rows."""

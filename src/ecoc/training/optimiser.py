@@ -14,7 +14,8 @@ class Optimiser:
     """Adam over a module's parameters. Parameters whose gradient is row-sparse get the lazy, row-wise update.
 
     Lazy: the moments of rows that a step does not touch stay unchanged, so its cost does not depend on the catalogue.
-    `before_rows_move` is called with a table and the rows of it that are about to change.
+    `trains` chooses the parameters by name. `before_rows_move` is called with a table and the rows of it that are about
+    to change.
     """
 
     def __init__(
@@ -24,11 +25,12 @@ class Optimiser:
         betas: tuple[float, float],
         decay: float,
         sparse: set[str],
+        trains: Callable[[str], bool] = lambda name: True,
         decays: Callable[[str], bool] = lambda name: True,
         clip_group: Callable[[str], str] = lambda name: "",
         before_rows_move: Callable[[nn.Parameter, Tensor], None] = lambda table, rows: None,
     ) -> None:
-        named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        named = {name: p for name, p in module.named_parameters() if p.requires_grad and trains(name)}
         self._dense = {name: p for name, p in named.items() if name not in sparse}
         self._rows = {name: p for name, p in named.items() if name in sparse}
         self._betas, self._decay, self._decays, self._clip_group = betas, decay, decays, clip_group

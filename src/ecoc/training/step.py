@@ -1,4 +1,4 @@
-"""One training step: loss, finite check, backward, clip, optimise, follow. Nothing else wires optimiser and copies."""
+"""One training step: loss, finite check, backward, clip, optimise, follow. Nothing else wires optimisers and copies."""
 
 import math
 from typing import Any
@@ -26,7 +26,7 @@ class DivergedError(TrainingError):
 
 
 class TrainStep:
-    """Takes training steps with a method: owns its optimiser and the lagged copies that follow its networks.
+    """Takes training steps with a method: owns its optimisers and the lagged copies that follow its networks.
 
     `steps` is the number of planned steps, which places phases and the learning-rate schedule. With `sparse` only the
     touched rows of item tables move. `averaged` is the lagged copy of the policy that can act, if there is one.
@@ -50,43 +50,52 @@ class TrainStep:
             for name, copy in self.lagged.items():
                 if name == "ema" or method.syncs_rows:
                     copy.follow_rows(followed)
-        self.optimiser = Optimiser(
-            method,
-            betas=(config.beta1, config.beta2),
-            decay=config.weight_decay,
-            sparse=tables,
-            decays=method.decays,
-            clip_group=method.clip_group,
-            before_rows_move=self._sync_rows,
-        )
+        self.optimisers = [
+            Optimiser(
+                method,
+                betas=(config.beta1, config.beta2),
+                decay=config.weight_decay,
+                sparse=tables,
+                trains=trains,
+                decays=method.decays,
+                clip_group=method.clip_group,
+                before_rows_move=self._sync_rows,
+            )
+            for trains in method.turns()
+        ]
 
     def __call__(self, batch: Batch, step: int, *, diagnostics: bool = False) -> StepResult:
         """Take step number `step` (0 is the first). `diagnostics` asks the method for its diagnostics too."""
         method, clock = self.method, self.method.clock
         phase = self._enter_phase(step)
         method.collect_diagnostics = diagnostics
-        loss = method.loss(batch)
-        parts = {name: float(part.detach()) for name, part in loss.parts.items()}
-        total = float(loss.total.detach())
-        require_finite(step + 1, {**{f"loss part '{name}'": value for name, value in parts.items()}, "the loss": total})
-        with clock("backward"):
-            loss.total.backward()  # type: ignore[no-untyped-call]
+        lr = learning_rate(step, self.steps, self.config) * phase.lr
+        total, norms = 0.0, list[float]()
+        parts, seen = dict[str, float](), dict[str, float]()
+        for optimiser, loss in zip(self.optimisers, method.turn_losses(batch), strict=True):
+            own = {name: float(part.detach()) for name, part in loss.parts.items()}
+            value = float(loss.total.detach())
+            require_finite(step + 1, {**{f"loss part '{name}'": part for name, part in own.items()}, "the loss": value})
+            with clock("backward"):
+                loss.total.backward()  # type: ignore[no-untyped-call]
+            with clock("optimise"):
+                norms.append(optimiser.step(lr, self.config.clip))
+                require_finite(step + 1, {"the gradient": norms[-1]})
+                optimiser.zero()
+            total, parts = total + value, parts | own
+            seen |= {name: float(figure) for name, figure in loss.diagnostics.items()}
         with clock("optimise"):
-            lr = learning_rate(step, self.steps, self.config) * phase.lr
-            norm = self.optimiser.step(lr, self.config.clip)
-            require_finite(step + 1, {"the gradient": norm})
-            self.optimiser.zero()
             for copy in self.lagged.values():
                 copy.update(step)
-        seen = {name: float(value) for name, value in loss.diagnostics.items()}
-        return StepResult(step + 1, total, parts, norm, lr, batch.transitions, seen)
+        return StepResult(step + 1, total, parts, math.hypot(*norms), lr, batch.transitions, seen)
 
     def _enter_phase(self, step: int) -> Phase:
         """Switch the method to the phase of this step; the first step of a later phase starts with fresh moments."""
         starts = [round(phase.start * self.steps) for phase in self.method.phases]
         number = max(index for index, start in enumerate(starts) if start <= step)
         if number and step == starts[number]:
-            self.optimiser.reset()
+            for optimiser in self.optimisers:
+                optimiser.reset()
         self.method.phase = number
         return self.method.phases[number]
 
@@ -98,23 +107,31 @@ class TrainStep:
     def state(self) -> dict[str, Tensor]:
         """Every tensor a checkpoint needs: of the method, the optimiser and the lagged copies."""
         tensors = {f"method/{name}": tensor for name, tensor in self.method.state_dict().items()}
-        tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.state().items()}
+        for turn, optimiser in enumerate(self.optimisers):
+            tensors |= {f"{_turn_key(turn)}/{name}": tensor for name, tensor in optimiser.state().items()}
         for key, copy in self.lagged.items():
             tensors |= {f"targets/{key}/{name}": tensor for name, tensor in copy.state().items()}
         return tensors
 
     def load(self, tensors: dict[str, Tensor], step: int) -> None:
         """Restore what `state` returned after `step` steps."""
-        parts: dict[str, dict[str, Tensor]] = {"method": {}, "optimiser": {}, "targets": {}}
+        kinds = ["method", "targets", *(_turn_key(turn) for turn in range(len(self.optimisers)))]
+        parts: dict[str, dict[str, Tensor]] = {kind: {} for kind in kinds}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition("/")
             parts[kind][rest] = tensor
         self.method.load_state_dict(parts["method"])
-        self.optimiser.load(parts["optimiser"])
+        for turn, optimiser in enumerate(self.optimisers):
+            optimiser.load(parts[_turn_key(turn)])
         for name, copy in self.lagged.items():
             prefix = f"{name}/"
             own = {key[len(prefix) :]: t for key, t in parts["targets"].items() if key.startswith(prefix)}
             copy.load(own, step)
+
+
+def _turn_key(turn: int) -> str:
+    """Prefix of the optimiser's tensors in a checkpoint; the first turn has the name of a single optimiser."""
+    return f"optimiser{turn or ''}"
 
 
 def require_finite(step: int, values: dict[str, float]) -> None:

@@ -201,13 +201,11 @@ def _open_loop(
 ) -> Loop:
     """The loop of a run, at its newest checkpoint or at its start."""
     settings = config.train
-    if settings.windows == "prefix" and method.needs_next:
-        raise InputError("train.windows = prefix: its windows end with the target, and this method needs what follows")
     setup = Setup(
         run=run,
         config=settings,
         method=method,
-        windows=open_windows(data, config, reward_scaler, returns=method.needs_returns),
+        windows=open_windows(data, config, method, reward_scaler),
         data=data,
         cases=open_cases(
             data, "validation", min_history=settings.min_history, most=settings.validation_cases, seed=settings.seed
@@ -253,9 +251,9 @@ def _fit(loop: Loop) -> dict[str, Any]:
 
 
 def open_windows(
-    data: Dataset, config: RunConfig, reward_scaler: RewardScaler | None = None, *, returns: bool = False
+    data: Dataset, config: RunConfig, method: Method | type[Method], reward_scaler: RewardScaler | None = None
 ) -> Windows:
-    """The training windows of a run."""
+    """The training windows of a run, with what its method needs."""
     settings = config.train
     return Windows(
         data,
@@ -267,7 +265,8 @@ def open_windows(
         seed=settings.seed,
         reward_scaler=reward_scaler,
         terminal_every=settings.terminal_every,
-        returns=returns,
+        returns=method.needs_returns,
+        next_states=method.needs_next,
     )
 
 

@@ -31,8 +31,18 @@ def open_windows(
     targets: int = 700,
     min_history: int = 1,
     seed: int = 0,
+    next_states: bool = False,
 ) -> Windows:
-    return Windows(data, length, batch=batch, targets=targets, mode=mode, min_history=min_history, seed=seed)
+    return Windows(
+        data,
+        length,
+        batch=batch,
+        targets=targets,
+        mode=mode,
+        min_history=min_history,
+        seed=seed,
+        next_states=next_states,
+    )
 
 
 @dataclass(frozen=True)
@@ -153,6 +163,34 @@ def test_prefixes_are_one_row_a_target_with_its_history(
             assert Counter(rows) == expected
             assert all(sum(item != PAD for item in row.target) == 1 and row.target[-1] != PAD for row in rows)
         assert windows.targets == windows.windows == len(rows)
+
+
+@settings(max_examples=100, deadline=None)
+@given(logs(), st.integers(2, 6), st.integers(1, 5), st.integers(1, 4))
+def test_prefixes_with_next_states_also_read_their_target(
+    pasts: list[Past], length: int, batch: int, min_history: int
+) -> None:
+    """The same rows as without, of histories one shorter; after them the target is read, with no target of its own."""
+    if not learnt(pasts, min_history):
+        return
+    with dataset(pasts) as data:
+        common = {"batch": batch, "min_history": min_history}
+        windows = open_windows(data, "prefix", length=length, next_states=True, **common)
+        plain = open_windows(data, "prefix", length=length - 1, **common)
+        rows = epoch_of(windows, 0)
+        assert all(len(row.items) <= length and row.target[-1] == PAD for row in rows)
+        assert all(row.items[-1] == row.target[-2] for row in rows)
+        shortened = [
+            Row(row.items[:-1], row.feedback[:-1], row.user, row.target[:-1], row.reward[:-1], row.done[:-1])
+            for row in rows
+        ]
+        assert Counter(shortened) == Counter(epoch_of(plain, 0))
+        assert windows.targets == plain.targets
+
+
+def test_prefixes_with_next_states_need_room_for_two_events() -> None:
+    with dataset([Past(4, 3, is_held_out=False)]) as data, pytest.raises(InputError, match=r"encoder\.length > 1"):
+        open_windows(data, "prefix", length=1, next_states=True)
 
 
 @settings(max_examples=100, deadline=None)

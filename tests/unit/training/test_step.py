@@ -105,10 +105,71 @@ def test_the_phase_of_a_step_sets_the_rate_and_begins_with_fresh_moments() -> No
     rates, counts = [], []
     for step in range(6):
         rates.append(train_step(batch_of(step), step).lr)
-        counts.append(int(train_step.optimiser.state()["steps"]))
+        counts.append(int(train_step.optimisers[0].state()["steps"]))
     assert rates == pytest.approx([0.01] * 4 + [0.002] * 2)
     assert counts == [1, 2, 3, 4, 1, 2]
     assert train_step.method.phase == 1
+
+
+EXACT: dict[str, object] = {
+    "dc": 0.7,
+    "alpha": 0.5,
+    "gamma": 0.9,
+    "trace": 0.0,
+    "dueling": False,
+    "loss": "full",
+    "xi": "all",
+    "explorers": 0,
+    "rank_by": "policy",
+}
+
+
+@pytest.mark.parametrize(
+    "critic", [{"critic": "separate"}, {"critic": "shared", "critic_grad": 0.0}, {"critic": "shared"}]
+)
+def test_in_turn_the_actor_follows_the_critic_that_has_moved(critic: dict[str, object]) -> None:
+    """Against two of torch's Adams, each with its losses, the actor's computed after the critic's step."""
+    settings = {"lr": 0.005, "weight_decay": 0.01, "clip": 0.0}
+    config = config_of("ecoc", settings, optimise="in_turn", **EXACT, **critic)
+    train_step = TrainStep(method_of(config), config.train, steps=STEPS, sparse=False)
+    slow = method_of(config).train()
+    named = dict(slow.named_parameters())
+    of_critic = [p for name, p in named.items() if name.startswith("policy.critic.")]
+    of_actor = [p for name, p in named.items() if not name.startswith("policy.critic.")]
+    moves_actor = critic == {"critic": "shared"}
+    betas = (config.train.beta1, config.train.beta2)
+    first, second = (
+        torch.optim.Adam(parameters, lr=0.0, betas=betas, weight_decay=0.01)
+        for parameters in ([*of_critic, *of_actor] if moves_actor else of_critic, of_actor)
+    )
+    for step in range(3):
+        for adam, names in ((first, ("td", "reg")), (second, ("bc", "dc"))):
+            parts = slow.loss(batch_of(step)).parts
+            torch.stack([parts[name] for name in names]).sum().backward()  # type: ignore[no-untyped-call]
+            adam.param_groups[0]["lr"] = learning_rate(step, STEPS, config.train)
+            adam.step()
+            slow.zero_grad()
+        for copy in slow.lagged.values():
+            copy.update(step)
+        result = train_step(batch_of(step), step)
+        assert result.parts.keys() == {"td", "reg", "bc", "dc"}
+        assert result.loss == pytest.approx(sum(result.parts.values()), rel=1e-5)
+    for name, weight in weights(slow).items():
+        torch.testing.assert_close(train_step.method.get_parameter(name).detach(), weight, atol=2e-5, rtol=1e-4)
+
+
+def test_two_optimisers_are_saved_and_restored() -> None:
+    config = config_of("ecoc", {}, optimise="in_turn", critic="separate", **EXACT)
+    whole = taken(config, steps=range(4))
+    half = taken(config, steps=range(2))
+    restored = TrainStep(method_of(config), config.train, steps=STEPS, sparse=False)
+    restored.load({name: tensor.clone() for name, tensor in half.state().items()}, 2)
+    for step in range(2, 4):
+        torch.manual_seed(step)
+        restored(batch_of(step), step)
+    assert restored.state().keys() == whole.state().keys()
+    for name, tensor in whole.state().items():
+        assert torch.equal(restored.state()[name], tensor), name
 
 
 def test_a_result_holds_what_the_step_measured() -> None:

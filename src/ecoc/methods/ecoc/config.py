@@ -84,6 +84,11 @@ class ECoCConfig(BehaviourLossConfig):
     control: float = Field(
         0.0, ge=0, description="weight of the control head's loss; the head is distilled from the blend; 0: no head"
     )
+    optimise: Literal["together", "in_turn"] = Field(
+        "together",
+        description="one optimiser for the sum of all losses, or two in turn: the critic's step, then the actor's"
+        " (released code)",
+    )
     decay_actor: bool = Field(True, description="whether train.weight_decay applies to the actor (released code: no)")
 
     rank_by: RankBy = Field(
@@ -103,4 +108,6 @@ class ECoCConfig(BehaviourLossConfig):
     def _check_control(self) -> Self:
         if self.rank_by == "control" and not self.control:
             raise ValueError("rank_by = control needs a control head: set control above 0")
+        if self.optimise == "in_turn" and (self.distil or self.control or self.critic == "tower"):
+            raise ValueError("optimise = in_turn is for critic = shared or separate, without distil and control")
         return self

@@ -7,7 +7,8 @@
 not reach a network reads a detached tensor. The defaults are argued in docs/method.md; presets hold the paper's values.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +77,7 @@ class ECoC(Method):
         return "critic" if self.config.critic == "tower" and name.startswith(("policy.critic.", "policy.head.")) else ""
 
     def decays(self, name: str) -> bool:
-        return self.config.decay_actor or name.startswith("policy.critic.")
+        return self.config.decay_actor or _is_critic(name)
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
         super().fit_statistics(sessions)
@@ -106,8 +107,45 @@ class ECoC(Method):
         with self.clock("control"):
             parts |= self.actor_loss(step)
         parts |= task.extra
-        total = torch.stack([part.reshape(()) for part in parts.values()]).sum()
-        return Loss(total, parts, self.diagnostics(step, target) if self.collect_diagnostics else {})
+        return Loss(_sum(parts), parts, self.diagnostics(step, target) if self.collect_diagnostics else {})
+
+    def turns(self) -> tuple[Callable[[str], bool], ...]:
+        if self.config.optimise == "together":
+            return super().turns()
+        # The critic's turn also moves the actor if a share of the critic's gradient reaches it.
+        is_free = self._critic_moves_actor()
+        return (lambda name: is_free or _is_critic(name), lambda name: not _is_critic(name))
+
+    def _critic_moves_actor(self) -> bool:
+        return self.config.critic == "shared" and self.config.critic_grad > 0
+
+    def turn_losses(self, batch: Batch) -> Iterator[Loss]:
+        """First L_TD + alpha L_REG for the critic, then beta L_BC + dc L_DC for the actor, by the moved critic."""
+        if self.config.optimise == "together":
+            yield self.loss(batch)
+            return
+        policy = self.policy
+        items, task, mu = self._encode(batch)
+        step = self.step_tensors(batch, mu, items)
+        parts = {"reg": self.config.alpha * self.conservatism_loss(step)} if self.config.alpha else {}
+        with self.clock("target"), torch.no_grad():
+            target = self.td_target(step)
+        parts["td"] = self.critic_loss(step, target)
+        yield Loss(_sum(parts), parts, self.diagnostics(step, target) if self.collect_diagnostics else {})
+        if self._critic_moves_actor():
+            items, task, mu = self._encode(batch)
+        with torch.no_grad():
+            nu = per_branch(step.transitions.current, policy.critic_states(batch.history, mu, items))
+        step = replace(step, mu=step.explored(step.transitions.current(mu)), explored_nu=step.explored(nu, 1))
+        parts = {"bc": self.config.beta * self.behaviour_loss(task, items), **self.actor_loss(step), **task.extra}
+        yield Loss(_sum(parts), parts)
+
+    def _encode(self, batch: Batch) -> tuple[Tensor, PredictionTask, Tensor]:
+        """The actor's item vectors [V, d], its training task and its states [B, L, d]."""
+        with self.clock("encode"):
+            items = self.policy.item_vectors()
+            task = self.policy.encoder.prediction_task(items, batch)
+            return items, task, self.policy.states_of(task, batch.history)
 
     def step_tensors(self, batch: Batch, mu: Tensor, items: Tensor) -> StepTensors:
         """What the terms read: transitions, candidates, the critic's vectors, and what xi explores (§2.2, §2.3)."""
@@ -317,6 +355,14 @@ class ECoC(Method):
             + (f", among {config.candidates:,} that an index finds" if self.index is not None else ""),
         }
         return {"loss": self.bc.describe(), "exploration": exploration[self.xi]}
+
+
+def _is_critic(name: str) -> bool:
+    return name.startswith("policy.critic.")
+
+
+def _sum(parts: dict[str, Tensor]) -> Tensor:
+    return torch.stack([part.reshape(()) for part in parts.values()]).sum()
 
 
 def _cross_entropy(teacher: Tensor, logits: Tensor) -> Tensor:

@@ -39,10 +39,13 @@ class StepTensors:
             return None
         return torch.cat([self.history.items.flatten(), self.transitions.item, self.candidates.items])
 
+    def explored(self, values: Tensor, dim: int = 0) -> Tensor:
+        """The entries of the explored states, of values with one entry per transition along `dim`."""
+        return values if self.explored_rows is None else values.index_select(dim, self.explored_rows)
+
     def logged_items(self) -> Tensor:
         """The logged items of the explored states, [n]."""
-        item = self.transitions.item
-        return item if self.explored_rows is None else item[self.explored_rows]
+        return self.explored(self.transitions.item)
 
     def candidate_advantages(self) -> Tensor:
         """Values nu . h of all candidates in the explored states, mean over critics, [n, K]."""

@@ -1,0 +1,5 @@
+"""`python -m ecoc` is the command `ecoc`."""
+
+from ecoc.cli import main
+
+main()
