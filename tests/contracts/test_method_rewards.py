@@ -14,7 +14,6 @@ from ecoc.batch import PAD, Batch
 from ecoc.data.loader import Mode, Windows, open_train_sequences
 from ecoc.data.rewards import RewardScaler, open_reward_scaler
 from ecoc.data.sequences import Dataset
-from ecoc.errors import InputError
 from ecoc.methods import METHODS
 
 LENGTH = 6

@@ -45,6 +45,7 @@ SETTINGS: dict[str, Any] = {
     "distil": 0.0,
     "control": 0.0,
     "decay_actor": True,
+    "optimise": "together",
     "rank_by": "blend",
     "w": 2.0,
     "m": 3,

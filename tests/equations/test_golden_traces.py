@@ -77,6 +77,7 @@ ECOC: dict[str, Any] = {
     "distil": 0.0,
     "control": 0.0,
     "decay_actor": True,
+    "optimise": "together",
     "rank_by": "blend",
     "w": 10.0,
     "m": 20,

@@ -81,8 +81,9 @@ def test_by_construction_the_cloned_policy_is_supervised_ema(imitated: dict[str,
     for seed in (0, 1):
         assert by_name["ecoc, w = 0", seed] == by_name["supervised+ema", seed]
     row = next(row for row in imitated["tables"][2]["rows"] if row[0] == "ecoc, w = 0")
-    assert row[-2]["value"] == 0
-    assert row[-1]["value"] == 1
+    assert row[-3]["value"] == 0
+    assert row[-1] == "supervised+ema"
+    assert row[-2]["value"] == 1
 
 
 def test_the_report_tells_data_machine_versions_and_command(folder: Path, imitated: dict[str, Any]) -> None:
@@ -234,3 +235,49 @@ def test_a_run_that_diverges_is_a_row_that_says_so(folder: Path, monkeypatch: py
     monkeypatch.undo()
     healed = computed("imitation", folder / "market", folder / "diverged", **options)
     assert {cell["status"] for cell in healed["cells"]} == {"done"}
+
+
+@pytest.fixture(scope="module")
+def converged(folder: Path) -> dict[str, Any]:
+    """The released code's setting beside its controls, each run to its own early stopping."""
+    ecoc.prepare("world:small", folder / "long", events=4_000, min_length=10)
+    words = ["imitation", "long", "-o", "converged", "--methods", "ecoc-released", "--seeds", 1, "--steps", 30]
+    done = call(folder, *words, "--until", "converged", "--protocol", "paper", "--encoders", "gru4rec", "--json")
+    assert "runs train until 3 validations, one per pass over the log, bring no improvement" in done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_until_converged_a_method_stands_beside_its_controls(converged: dict[str, Any], folder: Path) -> None:
+    methods = [cell["method"] for cell in converged["cells"] if cell["encoder"]]
+    controls = ["supervised-released", "supervised-released+ema", "supervised-released+ema-no-l2"]
+    assert sorted(methods) == sorted([*controls, "ecoc-released"])
+    table = next(table for table in converged["tables"] if table["id"] == "imitation-ndcg")
+    row = next(row for row in table["rows"] if row[0] == "ecoc-released")
+    assert row[-1] == "supervised-released+ema-no-l2"
+    runs = sorted((folder / "converged" / "runs" / "gru4rec").glob("*/until-converged/seed-0"))
+    assert len(runs) == 4
+    dataset = ecoc.open_data(folder / "long")
+    for run in runs:
+        config = ecoc.Run(run).config().train
+        assert (config.patience, config.min_history) == (3, 5)
+    tested = next(cell for cell in converged["cells"] if cell["method"] == "ecoc-released")
+    assert tested["status"] == "done"
+    assert dataset.counts.test_targets > 0
+
+
+def test_the_papers_protocol_refuses_other_splits(folder: Path) -> None:
+    done = call(folder, "imitation", "market", "-o", "refused", "--protocol", "paper", code=2)
+    assert "prepared with --split time:0.8 --min-length 10" in done.stderr
+
+
+def test_an_unknown_end_of_training_is_refused(folder: Path) -> None:
+    done = call(folder, "imitation", "market", "-o", "refused", "--until", "done", code=2)
+    assert "until: unknown value 'done'" in done.stderr
+
+
+def test_the_readings_of_the_paper_are_compared_on_validation(folder: Path) -> None:
+    result = computed("readings", folder / "market", folder / "readings", seeds=1, steps=4, max_cases=50)
+    (table,) = result["tables"]
+    assert [column["name"] for column in table["columns"]][:3] == ["reading", "validation NDCG@20", "weights"]
+    assert len(table["rows"]) == 8
+    assert all(row[1]["value"] >= 0 and row[2] in ("online", "averaged") for row in table["rows"])

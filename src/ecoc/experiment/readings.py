@@ -10,7 +10,7 @@ from ecoc.experiment.jobs import Job, Results
 from ecoc.experiment.results import RunOutcome
 from ecoc.experiment.tables import Row, caveats, described, differences, no_numbers, number, rows_of
 from ecoc.experiment.variants import PAPER, READINGS, Variant, variant_of
-from ecoc.reporting.document import Cell, Column, Number, Section, Table
+from ecoc.reporting.document import Cell, Head, Section, Table
 
 ENCODERS = ("sasrec",)
 _CHOOSES = "ndcg@20"
@@ -29,33 +29,19 @@ def section(context: Context, results: Results) -> Section:
     """One table: what validation says of each reading, and the test figures."""
     rows = rows_of(context, results, _variants(), context.encoders(ENCODERS))
     tests = differences(context, rows, "ndcg@10")
-    columns = [
-        Column(name="reading"),
-        Column(name="validation NDCG@20", better="high"),
-        Column(name="weights"),
-        Column(name="NDCG@10", better="high"),
-        Column(name=f"Δ from {PAPER.control}"),
-        Column(name="p (Holm)", digits=3),
-        Column(name="epochs", digits=2),
-    ]
-    body: list[list[Cell]] = []
+    heads: list[Head] = ["reading", ("validation NDCG@20", 4, "high"), "weights", ("NDCG@10", 4, "high")]
+    heads += [f"Δ from {PAPER.control}", ("p (Holm)", 3), ("best epoch", 1)]
+    body: list[list[Cell | float]] = []
     for row in rows:
-        runs = _outcomes(row)
-        if not runs:
-            body.append([row.title, *no_numbers(row.missing, 6)])
-            continue
-        test = tests.get((row.group, row.title))
-        body.append(
-            [
-                row.title,
-                number(_validation(row)),
-                ", ".join(sorted({_WEIGHTS.get(run.best_weights or "", "") for run in runs})),
-                number(row.means("ndcg@10")),
-                test.value.model_copy(update={"mark": test.mark}) if test else None,
-                Number(value=test.p) if test else None,
-                number([float(run.best_epoch) for run in runs]),
-            ]
-        )
+        runs, test = _outcomes(row), tests.get((row.group, row.title))
+        weights = ", ".join(sorted({_WEIGHTS[run.best_weights] for run in runs if run.best_weights}))
+        if runs:
+            change = test.cells() if test else (None, None)
+            quality, epoch = number(row.means("ndcg@10")), number([float(run.best_epoch) for run in runs])
+            body.append([row.title, number(_validation(row)), weights, quality, *change, epoch])
+        else:
+            body.append([row.title, *no_numbers(row.missing, len(heads) - 1)])
+    groups = [row.group for row in rows]
     return Section(
         id="readings",
         title="Readings of the paper: what its text leaves open",
@@ -66,15 +52,7 @@ def section(context: Context, results: Results) -> Section:
             " all losses. in-turn: the critic takes its step first, then the actor. weights: those that validation"
             " preferred, the current ones (online) or their running average (averaged).",
         ],
-        tables=[
-            Table(
-                id="readings",
-                title=f"Readings on {context.title}",
-                columns=columns,
-                rows=body,
-                groups=[row.group for row in rows],
-            )
-        ],
+        tables=[Table.of("readings", f"Readings on {context.title}", heads, body, groups=groups)],
         caveats=caveats(context, jobs(context), results),
     )
 

@@ -219,7 +219,7 @@ def _provenance(context: Context, command: str) -> dict[str, str]:
         "data counts": f"{counts.interactions:,} events, {counts.sequences:,} sequences, {counts.items:,} items,"
         f" {counts.test_targets:,} test targets",
         "seeds": seeds,
-        "training steps": f"{context.plan.steps:,}",
+        "training": str(context.length),
         **made_with(context.threads),
     }
     return {name: text[:300] for name, text in {**provenance, "command": command}.items() if text}

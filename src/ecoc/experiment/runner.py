@@ -86,11 +86,11 @@ class Runner:
         open_jobs = [job for job in jobs if not _is_done(context, job)]
         done = f", {len(jobs) - len(open_jobs)} of them done already" if len(open_jobs) < len(jobs) else ""
         _LOG.info(
-            "%s: %d jobs%s; %s training steps per run, %d seed%s; about %s on this machine",
+            "%s: %d jobs%s; %s, %d seed%s; about %s on this machine",
             context.request.experiment,
             len(jobs),
             done,
-            f"{plan.steps:,}",
+            context.length,
             plan.seeds,
             "s" * (plan.seeds > 1),
             readable(sum(job.seconds for job in open_jobs)),

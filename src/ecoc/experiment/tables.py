@@ -159,20 +159,7 @@ def described(context: Context) -> str:
     """The setting of a table, in one sentence."""
     counts, seeds, cases = context.data.counts, context.plan.seeds, len(context.evaluator.cases)
     among = f"all {counts.items:,} items" + ", without the items of the user's past" * context.request.exclude_seen
-    return (
-        f"{_training(context.length)}, {seeds} seed{'s' * (seeds > 1)}, {cases:,} test cases ranked among {among};"
-        f" {ALIKE}."
-    )
-
-
-def _training(length: Length) -> str:
-    """How long runs trained, in words."""
-    if length.until_converged:
-        return (
-            f"Runs train until {PATIENCE} validations, one per pass over the log, bring no improvement, for at most"
-            f" {length.steps / length.validate_every:.0f} passes"
-        )
-    return f"{length.steps:,} training steps of {BATCH_TARGETS} targets per run, or as many targets in smaller steps"
+    return f"{context.length}, {seeds} seed{'s' * (seeds > 1)}, {cases:,} test cases ranked among {among}; {ALIKE}."
 
 
 def no_numbers(reason: str, width: int) -> list[Cell]:

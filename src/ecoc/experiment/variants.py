@@ -170,6 +170,15 @@ class Length:
     until_converged: bool = False
     validate_every: int = 0  # in steps of BATCH_TARGETS targets, if runs end when they have converged
 
+    def __str__(self) -> str:
+        if not self.until_converged:
+            return f"{self.steps:,} training steps per run"
+        passes = self.steps / self.validate_every
+        return (
+            f"runs train until {PATIENCE} validations, one per pass over the log, bring no improvement, or for"
+            f" {passes:.0f} passes"
+        )
+
     def settings(self, batch_targets: int) -> dict[str, Any]:
         """Settings of a run that learns from another number of targets per step."""
 

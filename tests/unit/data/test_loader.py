@@ -174,9 +174,10 @@ def test_prefixes_with_next_states_also_read_their_target(
     if not learnt(pasts, min_history):
         return
     with dataset(pasts) as data:
-        common = {"batch": batch, "min_history": min_history}
-        windows = open_windows(data, "prefix", length=length, next_states=True, **common)
-        plain = open_windows(data, "prefix", length=length - 1, **common)
+        windows, plain = (
+            open_windows(data, "prefix", length=most, batch=batch, min_history=min_history, next_states=reads)
+            for most, reads in ((length, True), (length - 1, False))
+        )
         rows = epoch_of(windows, 0)
         assert all(len(row.items) <= length and row.target[-1] == PAD for row in rows)
         assert all(row.items[-1] == row.target[-2] for row in rows)

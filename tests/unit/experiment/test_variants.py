@@ -10,8 +10,22 @@ from ecoc.errors import InputError
 from ecoc.experiment import EXPERIMENTS, paper
 from ecoc.experiment.ablation import ABLATED
 from ecoc.experiment.cost import StepCost, measure
-from ecoc.experiment.variants import BASE, ECOC, PAPER, PAPER_DATA, VARIANTS, settings, variant_of
-from ecoc.runs.config import RunConfig
+from ecoc.experiment.variants import (
+    BASE,
+    BATCH_TARGETS,
+    ECOC,
+    MIXED,
+    PAPER,
+    PAPER_DATA,
+    PATIENCE,
+    READINGS,
+    VARIANTS,
+    Length,
+    settings,
+    variant_of,
+    with_controls,
+)
+from ecoc.runs.config import RunConfig, compose
 from ecoc.runs.presets import presets
 
 
@@ -25,36 +39,83 @@ def of_source(data: Dataset, source: str) -> Dataset:
     return Dataset(data.path, data.manifest.model_copy(update={"source": source}))
 
 
-def config(name: str, data: Dataset, encoder: str = "sasrec") -> RunConfig:
-    return settings(variant_of(name), encoder, data, steps=100, seed=2)
+HUNDRED = Length(100)
+
+
+def config(name: str, data: Dataset, encoder: str = "sasrec", length: Length = HUNDRED) -> RunConfig:
+    return settings(variant_of(name), encoder, data, length=length, seed=2)
+
+
+def common(name: str, data: Dataset, length: Length) -> tuple[dict[str, Any], int]:
+    """What must be alike in all rows of a table, and the number of targets a run learns from at most."""
+    train = config(name, data, length=length).train
+    alike = {key: getattr(train, key) for key in ("validation_cases", "patience", "min_history", "monitor", "seed")}
+    return alike, (train.max_steps or 0) * train.batch_targets
+
+
+NAMES = [variant.name for variant in with_controls([*VARIANTS.values(), MIXED, *READINGS])]
 
 
 @pytest.mark.parametrize("source", ["world", *PAPER_DATA])
-def test_all_methods_get_the_same_windows_steps_validations_and_encoder(data: Dataset, source: str) -> None:
-    """Only how rewards are scaled, which weights act and how they are averaged may differ."""
-    allowed = {"reward_scale", "ema", "act_with"}
-    found = []
-    for name in VARIANTS:
-        values = config(name, of_source(data, source)).values()
-        train = {key: value for key, value in values["train"].items() if key not in allowed}
-        found.append((values["encoder"], train))
-    assert all(one == found[0] for one in found)
-    train = found[0][1]
-    assert (train["max_steps"], train["validate_every"], train["patience"]) == (100, 20, 0)
-    assert (train["seed"], train["threads"]) == (2, 1)
+@pytest.mark.parametrize("length", [Length(100), Length(100, until_converged=True, validate_every=7)])
+def test_all_methods_are_validated_alike_and_learn_from_as_many_targets(
+    data: Dataset, source: str, length: Length
+) -> None:
+    alike, most = common("supervised", of_source(data, source), length)
+    assert most == 100 * BATCH_TARGETS
+    assert alike["patience"] == (PATIENCE if length.until_converged else 0)
+    for name in NAMES:
+        other, targets = common(name, of_source(data, source), length)
+        assert other == alike
+        assert abs(targets - most) < 512, name  # at most one step of the largest batch
+        train = config(name, of_source(data, source), length=length).train
+        interval = 20 if not length.until_converged else 7
+        assert (train.validate_every or 0) * train.batch_targets == pytest.approx(interval * BATCH_TARGETS, rel=0.06)
 
 
 def test_every_method_but_the_plain_one_has_averaged_weights(data: Dataset) -> None:
-    averaged = {name: config(name, data).train.ema for name in VARIANTS if name not in ("ecoc", "ecoc-paper")}
+    averaged = {name: config(name, data).train.ema for name in VARIANTS if VARIANTS[name].method != "ecoc"}
     assert averaged.pop("supervised") == 0
     assert set(averaged.values()) == {0.02}
     assert config("ecoc", data).train.ema == 0  # it averages its own, at the same rate
     assert config("ecoc", data).values()["method"]["tau"] == 0.02
 
 
+@pytest.mark.parametrize("name", ["ecoc-paper", "ecoc-released"])
+def test_a_named_setting_is_its_preset_and_nothing_else(data: Dataset, name: str) -> None:
+    """But for what all rows of a table have in common, and the form of L_BC for a small catalogue."""
+    preset = name.removeprefix("ecoc-")
+    row = config(name, data, "nextitnet").values()
+    file = compose(preset=preset, encoder="nextitnet", method="ecoc").values()
+    shared = {"max_steps", "validate_every", "validation_cases", "patience", "min_history", "keep", "threads", "seed"}
+    assert row["encoder"] == file["encoder"]
+    assert {key for key in row["train"] if row["train"][key] != file["train"][key]} <= shared
+    changed = {key: row["method"][key] for key in row["method"] if row["method"][key] != file["method"][key]}
+    assert changed == ({"loss": "full", "n2": 0} if preset == "paper" else {})
+
+
+def test_a_control_differs_from_its_method_in_the_method_alone(data: Dataset) -> None:
+    for name in ("ecoc-paper", "ecoc-released"):
+        row, control = (config(each, data).values() for each in (name, variant_of(name).control))
+        assert control["encoder"] == row["encoder"]
+        differing = {key for key in row["train"] if row["train"][key] != control["train"][key]}
+        assert differing <= {"ema", "weight_decay"}
+        assert control["train"]["ema"] == row["method"]["tau"]
+        assert control["method"]["loss"] == row["method"]["loss"]
+        decays = row["train"]["weight_decay"] if row["method"]["decay_actor"] else 0
+        assert control["train"]["weight_decay"] == decays, "the L2 penalty of the actor"
+
+
+def test_mixing_the_papers_losses_with_our_training_has_a_name_of_its_own(data: Dataset) -> None:
+    mixed, paper_row, ours = (config(name, data).values() for name in ("ecoc-paper-losses", "ecoc-paper", "ecoc"))
+    assert mixed["method"] == paper_row["method"]
+    assert mixed["encoder"] == ours["encoder"]
+    assert {key for key in ours["train"] if ours["train"][key] != mixed["train"][key]} == {"reward_scale"}
+
+
 def test_the_paper_setting_is_the_papers(data: Dataset) -> None:
-    found = config("ecoc-paper", data).values()
-    assert {key: found["method"][key] for key in ("alpha", "beta", "gamma", "n1", "dc", "critic")} == {
+    values = config("ecoc-paper", data).values()
+    assert {key: values["method"][key] for key in ("alpha", "beta", "gamma", "n1", "dc", "critic")} == {
         "alpha": 5.0,
         "beta": 1.0,
         "gamma": 0.5,
@@ -62,17 +123,18 @@ def test_the_paper_setting_is_the_papers(data: Dataset) -> None:
         "dc": 1.0,
         "critic": "shared",
     }
-    assert found["train"]["reward_scale"] == "none"
-    assert found["method"]["loss"] == "full"  # 200 items: fewer than its 10,000 negatives
+    train = values["train"]
+    assert (train["lr"], train["batch_targets"], train["weight_decay"]) == (1e-3, 256, 1e-5)
+    assert values["train"]["reward_scale"] == "none"
+    assert values["method"]["loss"] == "full"  # 200 items: fewer than its 10,000 negatives
     assert config("ecoc-paper", of_source(data, "rl4rs")).values()["method"]["alpha"] == 8.0
 
 
-def test_on_the_papers_data_its_presets_are_common_ground(data: Dataset) -> None:
+def test_on_the_papers_data_all_encoders_have_its_sizes(data: Dataset) -> None:
     assert set(PAPER_DATA) <= set(presets())
-    found = config("sqn", of_source(data, "yelp")).values()
-    assert (found["train"]["lr"], found["train"]["windows"], found["train"]["min_history"]) == (0.001, "tile", 5)
-    assert found["encoder"]["dropout"] == 0.2
-    assert found["train"]["ema"] == 0.005
+    for name in ("sqn", "ecoc", "ecoc-paper"):
+        encoder = config(name, of_source(data, "rl4rs")).encoder
+        assert (encoder.dim, encoder.length) == (32, 8)
     default = config("ecoc", of_source(data, "yelp")).values()
     assert default["train"]["reward_scale"] == "auto"
     assert default["method"]["critic"] == "tower"
@@ -81,10 +143,10 @@ def test_on_the_papers_data_its_presets_are_common_ground(data: Dataset) -> None
 def test_each_ablation_differs_from_its_full_variant_in_one_setting(data: Dataset) -> None:
     changed: dict[str, Any] = {}
     for variant in ABLATED:
-        full = PAPER if variant.is_paper else ECOC
-        if variant.name in (BASE, full.name):
+        full = PAPER if variant.preset == PAPER.preset else ECOC
+        if variant.name in (BASE, PAPER.control, full.name):
             continue
-        ours, theirs = (settings(one, "sasrec", data, steps=10).values() | {"views": None} for one in (variant, full))
+        ours, theirs = (settings(each, "sasrec", data, length=HUNDRED).values() for each in (variant, full))
         changed[variant.name] = {
             key: ours[part][key]
             for part in ("encoder", "method", "train")
