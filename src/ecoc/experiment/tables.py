@@ -159,7 +159,8 @@ def described(context: Context) -> str:
     """The setting of a table, in one sentence."""
     counts, seeds, cases = context.data.counts, context.plan.seeds, len(context.evaluator.cases)
     among = f"all {counts.items:,} items" + ", without the items of the user's past" * context.request.exclude_seen
-    return f"{context.length}, {seeds} seed{'s' * (seeds > 1)}, {cases:,} test cases ranked among {among}; {ALIKE}."
+    setting = f"{context.length}, {seeds} seed{'s' * (seeds > 1)}, {cases:,} test cases ranked among {among}; {ALIKE}."
+    return setting[0].upper() + setting[1:]
 
 
 def no_numbers(reason: str, width: int) -> list[Cell]:
