@@ -131,8 +131,8 @@ def demo(
 def _trained(
     data: Dataset, folder: Path, seed: int, threads: int, progress: ProgressCallback | None
 ) -> dict[str, Model]:
-    """The supervised policy with averaged weights, and ECoC on the same encoder and schedule."""
-    common = {"max_epochs": _EPOCHS, "patience": 0, "seed": seed, "threads": threads}
+    """The supervised policy with averaged weights, and ECoC on the same encoder and schedule; both without counts."""
+    common = {"max_epochs": _EPOCHS, "patience": 0, "counts": "off", "seed": seed, "threads": threads}
     for method, extra in (("supervised", {"ema": _TAU}), ("ecoc", {})):
         run = _cleared(folder / method)
         train(data, run, method=method, config={"train": {**common, **extra}}, progress=progress)

@@ -34,10 +34,12 @@ from ecoc.methods.build import build_method
 from ecoc.methods.untrained import PopularPolicy
 from ecoc.policies import ranking
 from ecoc.policies.base import Policy, RankBy, load_weights
+from ecoc.policies.counts import PolicyWithCounts, Transitions
 from ecoc.policies.ranking import Query
 from ecoc.result import as_pandas
 from ecoc.runs.config import RunConfig
-from ecoc.runs.folder import BEST, Run
+from ecoc.runs.folder import BEST, COUNTS, Run
+from ecoc.runs.result import CountsChoice
 from ecoc.storage.atomic import file_sha256
 from ecoc.storage.checkpoint import load_checkpoint
 
@@ -343,17 +345,26 @@ def load(path: StrPath) -> Model:
             f"{run.path / ITEMS}: {len(vocab)} items, the run was trained on {result.dims.items}; train again"
         )
     with torch.random.fork_rng(devices=[]):
-        policy = build_method(config, result.dims).policy
+        policy: Policy = build_method(config, result.dims).policy
     best = load_checkpoint(run.checkpoints, BEST)
     if best.sha256 != result.weights_sha256:
         raise ArtifactError(f"{run.checkpoints / BEST}: other weights than the run ended with; train again")
     load_weights(policy, best.tensors, where=str(run.checkpoints / BEST))
+    if result.counts is not None and result.counts.weight:
+        policy = _with_counts(policy, run, result.counts)
     chosen = run.chosen_ranking()
     if chosen is not None and policy.has_critic:
         policy = policy.ranked_by("blend", w=chosen[1])
     return Model(
         policy, vocab, name=run.name, feedback=result.feedback, config=config, run=run, reward_unit=result.reward_unit
     )
+
+
+def _with_counts(policy: Policy, run: Run, choice: CountsChoice) -> PolicyWithCounts:
+    saved, where = load_checkpoint(run.checkpoints, COUNTS), str(run.checkpoints / COUNTS)
+    if saved.sha256 != choice.sha256:
+        raise ArtifactError(f"{where}: other counts than the run ended with; train again")
+    return PolicyWithCounts(policy, Transitions.open(saved.tensors, policy.items, where), choice.weight)
 
 
 def _history(rows: list[_Query], length: int) -> History:

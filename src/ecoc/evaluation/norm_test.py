@@ -167,7 +167,7 @@ class _Test:
 
     def __init__(self, model: Model, data: Dataset) -> None:
         self.model, self.data = model, data
-        policy = (model.ranked_by("policy") if model.policy.has_critic else model).policy
+        policy = (model.ranked_by("policy") if model.policy.has_critic else model).policy.without_counts
         if policy.vectors() is None or not isinstance(policy, InnerProductPolicy):
             raise InputError(
                 f"{model.name}: method {model.config.method_name} does not score by products with item vectors,"

@@ -42,7 +42,10 @@ _FORMER_OPTIONS: dict[str, dict[str, Any]] = {
     "ecoc": {"awr": 0.0, "critic_dropout": None, "kappa": 0.0, "reg_weights": "grad"},
 }
 """Options that methods had in version 0.1, with the defaults that are now fixed: its jobs are found by them."""
-_LATER_OPTIONS: dict[str, dict[str, Any]] = {"train": {"monitor": "ndcg@20"}, "method": {"optimise": "together"}}
+_LATER_OPTIONS: dict[str, dict[str, Any]] = {
+    "train": {"counts": "off", "monitor": "ndcg@20"},
+    "method": {"optimise": "together"},
+}
 """Options that version 0.1 did not have, by section, with the defaults that it had fixed."""
 
 

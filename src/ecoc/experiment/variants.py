@@ -4,7 +4,7 @@ ECoC stands in the tables in three named settings, each with its own encoder, lo
 and `released` (files of `runs/presets`). What mixes them has a name of its own. Every variant has controls: the
 supervised encoder with the same settings, without and with averaged weights. All variants of a table have the same
 validation cases and events of history before a target, and either learn from the same number of targets or train until
-validation stops improving, with the same patience.
+validation stops improving, with the same patience. None adds counts to its scores.
 """
 
 from collections.abc import Iterable, Mapping
@@ -220,5 +220,5 @@ def settings(
         values = merged(values, {"method": {"loss": "full", "n2": 0}})
     values = merged(values, {"method": variant.changes, "train": variant.train})
     batch_targets = values["train"].get("batch_targets", BATCH_TARGETS)
-    fixed = {**length.settings(batch_targets), "min_history": min_history, "keep": 1, "threads": threads, "seed": seed}
-    return compose(values, {"train": fixed}, **names)
+    fixed = {"min_history": min_history, "keep": 1, "counts": "off", "threads": threads, "seed": seed}
+    return compose(values, {"train": {**length.settings(batch_targets), **fixed}}, **names)

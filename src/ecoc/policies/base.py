@@ -60,6 +60,16 @@ class Policy(nn.Module, ABC):
         """Name of the ranking mode with its parameter, for example `blend-w10`."""
         return "policy"
 
+    @property
+    def takes_counts(self) -> bool:
+        """Whether a counts term may be added to the scores of this ranking mode; see `policies.counts`."""
+        return True
+
+    @property
+    def without_counts(self) -> "Policy":
+        """The policy without its counts term."""
+        return self
+
     def ranked_by(self, rank_by: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> Self:
         """The same policy with another ranking mode; none: unchanged. Only a policy with a critic has a choice."""
         check_rank_by(rank_by)

@@ -71,6 +71,10 @@ class ValuePolicy(TiedPolicy):
         return True
 
     @property
+    def takes_counts(self) -> bool:
+        return self.rank_by not in ("rerank", "cosine")
+
+    @property
     def ranking_mode(self) -> str:
         return {"blend": f"blend-w{self.w:g}", "rerank": f"rerank-m{self.m}"}.get(self.rank_by, self.rank_by)
 

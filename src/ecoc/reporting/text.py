@@ -18,7 +18,8 @@ from ecoc.reporting.sections.norm_test import cosine_table, norm_test_table, run
 from ecoc.reporting.sections.ranking import cases_text, ranking_table, ranking_tables
 from ecoc.reporting.sections.simulation import quality_text, reward_table
 from ecoc.reporting.sections.weight_choice import outcome, weight_table
-from ecoc.runs.folder import BEST, Run
+from ecoc.runs.folder import BEST, COUNTS, Run
+from ecoc.runs.result import CountsChoice
 from ecoc.storage.atomic import file_sha256
 
 _MAIN = ("hr@10", "ndcg@10", "ndcg@20")
@@ -39,6 +40,8 @@ def train_text(result: Result, *, profile: bool = False) -> str:
             f" {memory:,.0f} MB",
             f"  best       {_best(result)}",
         ]
+        if result.get("counts"):
+            lines.append(f"  counts     {CountsChoice.model_validate(result['counts'])}")
         lines += ["", tables.text(_profile(result["parts"], result["steps"]))] if profile else []
     else:
         lines.append("  counted, not trained")
@@ -223,11 +226,14 @@ def _list_table(entries: Sequence[Result]) -> Table:
 def run_json(path: Path, *, verify: bool) -> dict[str, Any]:
     """The answer of `ecoc info RUN --json`."""
     run = Run(path)
-    config, result = run.config(), run.result.values()
-    for file, key in ((run.checkpoints / f"{BEST}.safetensors", "weights_sha256"), (path / ITEMS, "items_sha256")):
-        if verify and (not file.is_file() or file_sha256(file) != result.get(key)):
+    config, result = run.config(), run.result
+    expected = {run.checkpoints / f"{BEST}.safetensors": result.weights_sha256, path / ITEMS: result.items_sha256}
+    if result.counts is not None and result.counts.weight:
+        expected[run.checkpoints / f"{COUNTS}.safetensors"] = result.counts.sha256
+    for file, checksum in expected.items():
+        if verify and (not file.is_file() or file_sha256(file) != checksum):
             raise ArtifactError(f"{file}: changed since the run ended; train again")
-    answer = {"kind": "run", **result, "config": config.values(), "is_verified": verify}
+    answer = {"kind": "run", **result.values(), "config": config.values(), "is_verified": verify}
     try:
         run_text(answer)
     except (KeyError, TypeError, ValueError, AttributeError):

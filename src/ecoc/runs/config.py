@@ -12,6 +12,7 @@ from ecoc.data.loader import Mode
 from ecoc.encoders import ENCODERS, EncoderConfig
 from ecoc.errors import InputError, did_you_mean
 from ecoc.methods import METHODS, MethodConfig
+from ecoc.policies.counts import LARGEST_COUNTS_WEIGHT
 from ecoc.runs.presets import preset_file, presets
 
 
@@ -60,6 +61,11 @@ class TrainConfig(Config):
     )
     act_with: Literal["best", "ema", "online"] = Field(
         "best", description="weights of the model: averaged, online, or those that validation prefers"
+    )
+    counts: Literal["auto", "off"] | Annotated[float, Field(ge=0, le=LARGEST_COUNTS_WEIGHT)] = Field(
+        "auto",
+        description="weight of item-to-item counts in the scores of the trained policy; auto: chosen on validation, and"
+        " 0 unless it improves the monitored metric significantly",
     )
     shuffle_rewards: bool = Field(False, description="a control experiment: shuffle rewards among the training events")
     terminal_every: int = Field(

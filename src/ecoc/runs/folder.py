@@ -29,6 +29,8 @@ CHECKPOINTS, EVALUATIONS, FINGERPRINT = "checkpoints", "evaluations", "data.sha2
 ACTING = "acting.json"
 BEST = "best"
 """Name of the checkpoint that a finished run acts with."""
+COUNTS = "counts"
+"""Name of the checkpoint with the counts term of that policy, if it has one."""
 _LARGEST_RESULT = 8 << 20
 _CHOOSE_AGAIN = "choose again, or remove it"
 

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from ecoc.batch import Dims
 from ecoc.config import Config
+from ecoc.policies.counts import LARGEST_COUNTS_WEIGHT
 from ecoc.result import Result
 
 
@@ -16,6 +17,26 @@ class DataReference(Config):
 
     path: str
     checksum: str
+
+
+class CountsChoice(Config):
+    """The weight of the counts term, and how it was chosen; `monitor` is none if it was not chosen on validation."""
+
+    weight: float = Field(ge=0, le=LARGEST_COUNTS_WEIGHT, allow_inf_nan=False, description="0: no counts term")
+    monitor: str | None = Field(None, description="validation metric that chose the weight")
+    without_counts: float | None = Field(None, description="its mean without counts")
+    best_weight: float | None = Field(None, description="the best weight, significant or not")
+    with_best_weight: float | None = Field(None, description="the metric's mean with it")
+    cases: int = Field(0, description="validation cases ranked")
+    sha256: str | None = Field(None, description="of the saved counts")
+
+    def __str__(self) -> str:
+        if self.monitor is None:
+            return f"weight {self.weight:g}, as set" if self.weight else "off: no sequences are held out to choose on"
+        without, best = f"{self.monitor} {self.without_counts:.4f}", f"{self.with_best_weight:.4f}"
+        if self.weight:
+            return f"weight {self.weight:g} chosen on validation, {without} → {best}"
+        return f"off: no weight improves validation significantly ({without}, {best} with weight {self.best_weight:g})"
 
 
 class TrainResult(Result):
@@ -35,6 +56,7 @@ class TrainResult(Result):
     seconds: float
     transitions_per_second: float
     validation: dict[str, float] | None = Field(None, description="ranking metrics of the best weights")
+    counts: CountsChoice | None = Field(None, description="the counts term; none if it is switched off")
     parts: dict[str, float] = Field(default_factory=dict, description="seconds by part of a step")
     weights_sha256: str
     items_sha256: str | None = None

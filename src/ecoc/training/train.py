@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -20,14 +20,16 @@ from ecoc.errors import InputError, Terminated, is_out_of_memory
 from ecoc.evaluation.metrics import open_metric
 from ecoc.methods import Method
 from ecoc.methods.build import build_method
+from ecoc.policies.base import load_weights
 from ecoc.profiling import peak_rss
 from ecoc.progress import Callback, ProgressCallback, no_progress
 from ecoc.runs.config import RunConfig, compose
 from ecoc.runs.folder import BEST, RESULT, Run
-from ecoc.runs.result import TrainResult
+from ecoc.runs.result import CountsChoice, TrainResult
 from ecoc.runs.status import resume_command, run_status
 from ecoc.storage.atomic import file_sha256, json_bytes, lock, write_whole
 from ecoc.storage.checkpoint import load_checkpoint, load_latest, remove_partial, save_checkpoint
+from ecoc.training.counts import add_counts
 from ecoc.training.folder import begin_run, check_same_names, check_same_settings, is_begun, make_parent, remove_run
 from ecoc.training.loop import Loop, Setup, step_seed
 from ecoc.training.metrics_log import MetricsLog
@@ -174,6 +176,9 @@ def _work(
     if method.is_trained:
         loop = _open_loop(run, data, config, method, reward_scaler, metrics_log, callbacks, progress)
         values |= _fit(loop)
+        if settings.counts != "off":
+            progress("count", 0, 0)
+            values["counts"] = _add_counts(loop, settings.counts)
     else:
         save_checkpoint(run.checkpoints, BEST, method.policy.state_dict(), {"step": 0})
     values |= {
@@ -248,6 +253,16 @@ def _fit(loop: Loop) -> dict[str, Any]:
         "validation": state.best,
         "parts": loop.clock.seconds,
     }
+
+
+def _add_counts(loop: Loop, setting: float | Literal["auto"]) -> CountsChoice:
+    """Add the counts term to the best weights; repeated after a kill, it computes the same."""
+    setup, config, policy = loop.setup, loop.config, loop.method.policy
+    best = load_checkpoint(loop.run.checkpoints, BEST)
+    load_weights(policy, best.tensors, where=str(loop.run.checkpoints / BEST))
+    choice = add_counts(loop.run, setup.data, policy, setting, setup.cases, monitor=config.monitor, exclude_seen=False)
+    setup.metrics_log.info(f"counts: {choice}")
+    return choice
 
 
 def open_windows(
