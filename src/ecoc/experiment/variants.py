@@ -121,6 +121,7 @@ _OTHERS: dict[str, Variant] = {
         _supervised("supervised-released", preset="released"),
         _supervised("supervised-released+ema", preset="released", ema=_PAPER_TAU),
         _supervised("supervised-released+ema-no-l2", preset="released", ema=_PAPER_TAU, weight_decay=0.0),
+        RELEASED.but("ecoc-released-prefix", train={"windows": "prefix"}),  # batches of independent prefixes
     )
 }
 READINGS: tuple[Variant, ...] = tuple(

@@ -124,20 +124,27 @@ class ECoC(Method):
         if self.config.optimise == "together":
             yield self.loss(batch)
             return
-        policy = self.policy
         items, task, mu = self._encode(batch)
-        step = self.step_tensors(batch, mu, items)
-        parts = {"reg": self.config.alpha * self.conservatism_loss(step)} if self.config.alpha else {}
+        with self.clock("critic"):
+            step = self.step_tensors(batch, mu, items)
+        parts = {}
+        if self.config.alpha:
+            with self.clock("conserve"):
+                parts["reg"] = self.config.alpha * self.conservatism_loss(step)
         with self.clock("target"), torch.no_grad():
             target = self.td_target(step)
-        parts["td"] = self.critic_loss(step, target)
+        with self.clock("critic"):
+            parts["td"] = self.critic_loss(step, target)
         yield Loss(_sum(parts), parts, self.diagnostics(step, target) if self.collect_diagnostics else {})
         if self._critic_moves_actor():
             items, task, mu = self._encode(batch)
-        with torch.no_grad():
-            nu = per_branch(step.transitions.current, policy.critic_states(batch.history, mu, items))
-        step = replace(step, mu=step.explored(step.transitions.current(mu)), explored_nu=step.explored(nu, 1))
-        parts = {"bc": self.config.beta * self.behaviour_loss(task, items), **self.actor_loss(step), **task.extra}
+        with self.clock("loss"):
+            parts = {"bc": self.config.beta * self.behaviour_loss(task, items)}
+        with self.clock("control"):
+            with torch.no_grad():
+                nu = per_branch(step.transitions.current, self.policy.critic_states(batch.history, mu, items))
+            step = replace(step, mu=step.explored(step.transitions.current(mu)), explored_nu=step.explored(nu, 1))
+            parts |= {**self.actor_loss(step), **task.extra}
         yield Loss(_sum(parts), parts)
 
     def _encode(self, batch: Batch) -> tuple[Tensor, PredictionTask, Tensor]:
