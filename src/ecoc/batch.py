@@ -56,6 +56,7 @@ class TrainSequences:
     items: NDArray[np.int64]
     offsets: NDArray[np.int64]
     rewards: NDArray[np.float32] | None = None  # one per item, scaled as in batches
+    previous: NDArray[np.int64] | None = None  # place of the last item before each one's basket, -1 if none; None: next
 
     def frequency(self, items: int) -> Tensor:
         """Share of the events that belong to each item, [V]; an item that never occurs counts once."""
@@ -63,6 +64,14 @@ class TrainSequences:
 
         counts = torch.bincount(torch.from_numpy(self.items), minlength=items + 1).float()
         return counts.clamp(min=1) / counts.sum()
+
+    def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Each item that is predicted, after the last item of its history: both [pairs]."""
+        previous = np.arange(-1, len(self.items) - 1) if self.previous is None else self.previous
+        has_history = previous >= 0
+        if self.previous is None:
+            has_history[self.offsets[:-1][np.diff(self.offsets) > 0]] = False  # no pairs across two sequences
+        return self.items[previous[has_history]], self.items[has_history]
 
     def rewards_to_go(self) -> NDArray[np.float64]:
         """R_t = sum of r_t' over t' >= t in the same sequence, undiscounted, one per event."""
@@ -85,6 +94,24 @@ class Batch:
     returns: Tensor | None = (
         None  # [B, L] float32; sum of the rewards of the target and of all training events after it
     )
+    state: Tensor | None = None  # [B, L] int64; position whose state predicts the target; None: its own
+    after: Tensor | None = None  # [B, L] int64; position of the state after the target, L if none; None: the next
+
+    def positions(self) -> Tensor:
+        """Flat positions b * L + t of the targets, ascending, [N]."""
+        return (self.target != PAD).flatten().nonzero().squeeze(1)
+
+    def states_before(self, states: Tensor) -> Tensor:
+        """The state that predicts each target, in their order: [B, L, ..] -> [N, ..]."""
+        # the backward of index_select is several times faster than that of indexing
+        return states.flatten(0, 1).index_select(0, self.state_positions())
+
+    def state_positions(self) -> Tensor:
+        """Flat position of the state that predicts each target, [N]."""
+        position, length = self.positions(), self.target.shape[1]
+        if self.state is None:
+            return position
+        return position - position % length + self.state.flatten()[position]
 
     @property
     def transitions(self) -> int:

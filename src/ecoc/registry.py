@@ -48,6 +48,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "movielens": "ecoc.data.sources.movielens:MovieLens",
         "retailrocket": "ecoc.data.sources.retailrocket:RetailRocket",
         "taobao": "ecoc.data.sources.taobao:Taobao",
+        "trivago": "ecoc.data.sources.trivago:Trivago",
         "world": "ecoc.data.sources.world:World",
     },
     "metric": {

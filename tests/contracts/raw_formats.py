@@ -5,6 +5,7 @@ import hashlib
 import json
 import random
 from base64 import urlsafe_b64encode
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -259,3 +260,62 @@ def write_taobao(folder: Path, shuffle: random.Random | None) -> Case:
     log.write_text("\n".join(line for line, _ in lines) + "\n")
     dropped = {"bad_feedback": 1, "bad_time": 1, "malformed_row": 1}
     return Case(log, rows_of(lines), ("click", "cart", "favourite", "buy"), "s", dropped, facts, dedup="exact")
+
+
+_TRIVAGO_HEADER = (
+    "user_id,session_id,timestamp,step,action_type,reference,platform,city,device,current_filters,impressions,prices"
+)
+_LOOKS = ["interaction item image", "interaction item info", "interaction item rating", "search for item"]
+
+
+def write_trivago(folder: Path, shuffle: random.Random | None) -> Case:
+    rng = random.Random(8)
+    lines: list[tuple[str, list[Row]]] = []
+    shown_anywhere: set[str] = set()
+
+    def add(session: int, step: int, action: str, reference: str, rows: list[Row], slate: str = ",") -> None:
+        user, time = f"U{session // 2}", 1_541_548_800 + 600 * session + 2 * (step // 2)
+        city = f'"City {session % 3}, Land"'
+        key = f"{user},s{session},{time},{step},{action},{reference},FR,{city},mobile,a|b,{slate}"
+        lines.append((key, [replace(row, user=user, sequence=f"s{session}", time=time) for row in rows]))
+
+    for session in range(60):
+        hotels = [str(10 * k + session % 3) for k in range(1, 9)]
+        is_late = session > 52 and session % 3 == 0
+        for step in range(1, rng.randrange(2, 6)):
+            hotel = "990" if is_late else rng.choice(hotels)
+            look = Row("", hotel, "look", 1.0, 0, rank=1001 * 3 * step)
+            add(session, 3 * step, _LOOKS[step % 4], hotel, [look])
+            add(session, 3 * step + 1, "filter selection", "Pool", [])
+            shown = rng.sample(hotels, rng.randrange(1, 7))
+            shown_anywhere |= set(shown)
+            taken = rng.choice(shown) if step != 3 else hotel
+            first = 1001 * (3 * step + 2)
+            rows = [
+                Row("", item, "clickout" if item == taken else "refused", 3.0 * (item == taken), 0, rank=first + k)
+                for k, item in enumerate(shown + ([taken] if taken not in shown else []))
+            ]
+            slate = "|".join(shown) + "," + "|".join(str(int(item) * 3) for item in shown)
+            add(session, 3 * step + 2, "clickout item", taken, rows, slate)
+    lonely = 'U99,s99,1541548900,1,interaction item info,11,FR,"City 1, Land",mobile,,,'
+    lines.append((lonely, [Row("U99", "11", "look", 1.0, 1_541_548_900, "s99")]))
+    faults = [
+        "U1,s2,soon,90,search for item,11,FR,x,mobile,,,",
+        "U1,s2,1541548900,91,dance,11,FR,x,mobile,,,",
+        "U1,s2,1541548900,92,search for item,,FR,x,mobile,,,",
+        "U1,s2,1541548900,93,clickout item,11,FR,x,mobile,,11|21,3",
+    ]
+    lines[5:5] = [(fault, []) for fault in faults]
+    if shuffle is not None:
+        shuffle.shuffle(lines)
+    log = folder / "train.csv"
+    log.write_text("\n".join([_TRIVAGO_HEADER, *(line for line, _ in lines)]) + "\n")
+    rows = [row for _, part in lines for row in part]
+    items = {row.item for row in rows}
+    facts = {
+        item: Facts(None, 3.0 * int(item) if item in shown_anywhere else None, f"City {int(item) % 10 % 3}, Land")
+        for item in items
+    }
+    dropped = dict.fromkeys(("blank_item", "bad_time", "bad_feedback", "malformed_row"), 1)
+    dropped["dropped_by_source"] = sum("filter selection" in line for line, _ in lines)
+    return Case(log, rows, ("refused", "look", "clickout"), "s", dropped, facts)

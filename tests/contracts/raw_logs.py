@@ -17,6 +17,7 @@ from raw_formats import (
     write_rl4rs,
     write_taobao,
     write_tmall,
+    write_trivago,
     write_yelp,
 )
 from raw_rows import Case, Facts, Row, Writer, draws
@@ -129,6 +130,7 @@ WRITERS: dict[str, dict[str, Writer]] = {
     "movielens": {"dat": write_movielens_dat, "100k": write_movielens_100k, "csv": write_movielens_csv},
     "retailrocket": {"csv": write_retailrocket},
     "taobao": {"csv": write_taobao},
+    "trivago": {"csv": write_trivago},
     "world": {"small": write_world},
 }
 """Source -> variants of its raw format. A source without a line here fails the contract tests."""

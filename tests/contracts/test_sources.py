@@ -192,6 +192,80 @@ def test_rl4rs_slates_of_two_files_stay_two_sequences(tmp_path: Path) -> None:
     assert [len(sequence) for sequence in data] == [9, 9, 9]
 
 
+def _cup(folder: Path, rows: list[str], header: str = "row_id,portrait_1,exposed_items,labels") -> Path:
+    folder.mkdir()
+    (folder / "slates.csv").write_text("\n".join([header, *rows]) + "\n")
+    items = "\n".join(f'{k},"0.1,0.2",{100 * k},{1 + k // 4}' for k in range(1, 12))
+    (folder / "item_info_381.csv").write_text(f"item_id,item_vec,price,location\n{items}\n")
+    return folder / "slates.csv"
+
+
+CUP = ['10,1,"1,2,3,4,5,6,7,8,9","1,1,1,1,0,0,0,0,0"', '17,0,"2,3,4,5,6,7,8,9,1","0,1,1,0,0,0,0,0,0"']
+
+
+def test_rl4rs_slates_of_the_cup_are_read_by_their_header(tmp_path: Path) -> None:
+    data = ecoc.prepare(_cup(tmp_path / "raw", CUP), tmp_path / "out", format="rl4rs", threads=1)
+    first, second = data
+    assert (first.user, first.items, first.train_length) == ("10", list("123456789"), 9)
+    assert first.feedback == ["buy"] * 4 + ["ignore"] * 5
+    assert first.rewards.tolist() == [100, 200, 300, 400, 0, 0, 0, 0, 0]
+    assert (second.user, second.items, second.train_length) == ("17", list("234567891"), 0)
+    assert (data.item("9").price, data.item("9").category) == (900.0, "3")
+
+
+def test_rl4rs_drops_locked_rows_on_request(tmp_path: Path) -> None:
+    log = _cup(tmp_path / "raw", CUP)
+    data = ecoc.prepare(log, tmp_path / "out", format="rl4rs", threads=1, drop_locked=True)
+    assert [sequence.items for sequence in data] == [list("123456"), list("234")]
+    assert data.manifest.dropped == {Reason.DROPPED_FEEDBACK: 9}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('11,1,"1,2,3,4,5,6,7,8","1,1,1,1,0,0,0,0"', "slates.csv:4: not a slate of nine"),
+        ('x,1,"1,2,3,4,5,6,7,8,9","1,1,1,1,0,0,0,0,0"', "slates.csv:4: not a slate of nine.*numeric session"),
+        ('11,1,"1,2,3,4,5,6,7,8,9","1,1,1,1,0,0,0,0,2"', "slates.csv:4: feedback .*expected feedback 0 or 1"),
+        ('11,1,"1,2,3,4,5,6,7,8,99","1,1,1,1,0,0,0,0,1"', "slates.csv:4: no finite reward"),
+        ("11,1,1", "slates.csv:4: found 3 fields, expected 4"),
+    ],
+)
+def test_a_broken_slate_of_the_cup_is_refused(row: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        ecoc.prepare(_cup(tmp_path / "raw", [*CUP, row]), tmp_path / "out", format="rl4rs", threads=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_rl4rs_prices_may_lie_elsewhere(tmp_path: Path) -> None:
+    log = _cup(tmp_path / "raw", CUP)
+    prices = log.with_name("item_info_381.csv").rename(tmp_path / "prices.csv")
+    with pytest.raises(InputError, match=r"no item_info.csv beside the log; name the price table with --items"):
+        ecoc.prepare(log, tmp_path / "out", format="rl4rs")
+    with pytest.raises(InputError, match=r"nowhere.csv: no such file"):
+        ecoc.prepare(log, tmp_path / "out", format="rl4rs", items=str(tmp_path / "nowhere.csv"))
+    data = ecoc.prepare(log, tmp_path / "out", format="rl4rs", items=str(prices), threads=1)
+    assert data.counts.interactions == 18
+    assert "items" not in data.manifest.settings
+
+
+def test_the_trivago_list_is_in_display_order_and_the_click_in_its_place(tmp_path: Path) -> None:
+    log = tmp_path / "train.csv"
+    log.write_text(
+        "user_id,session_id,timestamp,step,action_type,reference,platform,city,device,current_filters,impressions,prices\n"
+        'u,s,1541548800,1,interaction item image,7,FR,"A, B",mobile,,,\n'
+        'u,s,1541548800,2,clickout item,5,FR,"A, B",mobile,,9|5|7,90|50|70\n'
+        'u,s,1541548900,3,clickout item,4,FR,"A, B",mobile,,9|7,80|70\n'
+        'u,s,1541548950,4,search for poi,Tower,FR,"A, B",mobile,,,\n'
+    )
+    data = ecoc.prepare(log, tmp_path / "out", format="trivago", threads=1, split="per-user:0.9", validation=0.0)
+    (sequence,) = data
+    assert sequence.items == ["7", "9", "5", "7", "9", "7"], "hotel 4 comes first after the split"
+    assert sequence.feedback == ["look", "refused", "clickout", "refused", "refused", "refused"]
+    assert [data.item(item).price for item in ("9", "5", "7")] == [80.0, 50.0, 70.0]
+    assert data.item("9").category == "A, B"
+    assert data.manifest.dropped == {Reason.DROPPED_BY_SOURCE: 1, Reason.UNSEEN_IN_TRAIN: 1}
+
+
 @pytest.mark.parametrize(
     ("option", "left"), [("drop_1111", {"dropped_by_source": 2}), ("drop_cart", {"dropped_feedback": 1})]
 )

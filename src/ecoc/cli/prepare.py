@@ -1,5 +1,6 @@
 """`ecoc prepare`."""
 
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,14 +26,18 @@ class LogColumns:
             show_default="auto",
         ),
     ] = None
-    feedback: Annotated[str | None, typer.Option(help="log: column of the feedback, names or numbers.")] = None
+    feedback: Annotated[
+        str | None, typer.Option(help="log: column or expression of the feedback, names or numbers.")
+    ] = None
     reward: Annotated[
         str | None, typer.Option(help="log: reward of each feedback: 'click=1,buy=3'; name=drop leaves rows out.")
     ] = None
     reward_column: Annotated[
-        str | None, typer.Option(help="log: column of the reward, or arithmetic over columns: 'quantity*price'.")
+        str | None, typer.Option(help="log: column of the reward, or an expression: 'quantity*price'.")
     ] = None
     items: Annotated[str | None, typer.Option(help="log: file with the titles, prices and categories of items.")] = None
+    title: Annotated[str | None, typer.Option(help="log: column of the item's title.")] = None
+    price: Annotated[str | None, typer.Option(help="log: column of the item's price.")] = None
     category: Annotated[str | None, typer.Option(help="log: column of the item's category.")] = None
     delimiter: Annotated[str | None, typer.Option(help="log: field separator.", show_default="detected")] = None
     header: Annotated[
@@ -48,6 +53,9 @@ class LogColumns:
 class Cleaning:
     """Settings of every format: which rows are kept, and how they are split."""
 
+    where: Annotated[
+        str | None, typer.Option(help="Keep only rows for which this is true: 'quantity > 0 and price > 0'.")
+    ] = None
     encoding: Annotated[str | None, typer.Option(help="Text encoding of the files.", show_default="utf-8")] = None
     bad_rows: Annotated[
         str | None,
@@ -70,6 +78,10 @@ class Cleaning:
     session_gap: Annotated[str | None, typer.Option(help="Split a user's log at longer pauses, e.g. 30min or 7d.")] = (
         None
     )
+    baskets: Annotated[
+        bool | None,
+        typer.Option("--baskets", help="Events of a user at one time are a set: the events before it predict them."),
+    ] = None
     ties: Annotated[str | None, typer.Option(help="Order of equal times: file or item.", show_default="file")] = None
     split: Annotated[
         str | None,
@@ -115,6 +127,7 @@ def prepare(  # noqa: PLR0913 - one parameter per option
     given = {**asdict(columns), **asdict(cleaning), **asdict(world), "seed": compute.seed}
     settings |= {name: value for name, value in given.items() if value is not None}
     settings |= parse_overrides(set_ or [])
+    logging.getLogger("ecoc.data").addHandler(logging.NullHandler())  # the answer holds the warnings
     with progress(output.quiet) as watch:
         data = run_preparation(
             source,

@@ -32,6 +32,7 @@ def summary(data: Dataset) -> dict[str, Any]:
         "alternative": dumped["alternative"],
         "settings": dumped["settings"],
         "bad_rows": _provenance(data).get("bad_rows", []),
+        "warnings": _provenance(data).get("warnings", []),
         "checksum": manifest.checksum,
     }
 
@@ -50,7 +51,8 @@ def page(info: dict[str, Any]) -> str:
         f"  items         {counts['items']:>12,}   events: median {popularity['median']:g}, 90 % up to "
         f"{popularity['p90']:g}, most {popularity['max']:g}",
         f"  times         {statistics['first_time']} to {statistics['last_time']}",
-        f"  reward        mean {reward['mean']:.4g}, from {reward['min']:g} to {reward['max']:g}",
+        f"  reward        mean {reward['mean']:.4g}, from {reward['min']:g} to {reward['max']:g}"
+        + (f"; {reward['negative']:,} events have a negative reward" if reward["negative"] else ""),
         "  feedback      " + _feedback(info),
         "",
         f"  split         {info['split']}"
@@ -63,6 +65,7 @@ def page(info: dict[str, Any]) -> str:
         *_steps(info),
         *_dropped(info),
         *_paper(info),
+        *(f"  warning       {warning}" for warning in info["warnings"]),
         f"  checksum      {info['checksum']}",
     ]
     return "\n".join(lines)
@@ -92,7 +95,9 @@ def _dropped(info: dict[str, Any]) -> list[str]:
         return ["  dropped       nothing", ""]
     kept, total = info["counts"]["interactions"], sum(info["dropped"].values())
     reasons = ", ".join(f"{reason} {rows:,}" for reason, rows in info["dropped"].items())
+    where = info["settings"].get("where")
     lines = [
+        *([f"  where         {where}"] if where else []),
         f"  dropped       {reasons}",
         f"                {kept:,} kept + {total:,} dropped = {info['rows_in']:,} rows",
     ]

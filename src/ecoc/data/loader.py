@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
+from ecoc.data.baskets import TrainPart, next_start, tile
 from ecoc.data.rewards import RewardScaler, training_events
 from ecoc.data.sequences import Dataset
 from ecoc.data.times import in_seconds
@@ -28,6 +29,12 @@ class _Plan:
     first: Ints  # first event of each window
     size: Ints  # its number of events; the last one is only a target
     sequence: Ints
+    target: Ints | None = None  # last event of each window, where it is not the one after the others
+
+    def part(self, rows: slice | Ints) -> "_Plan":
+        """The windows at `rows`."""
+        target = None if self.target is None else self.target[rows]
+        return _Plan(self.first[rows], self.size[rows], self.sequence[rows], target)
 
 
 class Windows:
@@ -36,7 +43,8 @@ class Windows:
     `random`: one window per sequence and epoch, at a random position. `tile`: adjacent windows from the end of each
     sequence backwards, so every event but the first is a target exactly once per epoch. `prefix`: one window per event,
     and only its last event is a target, as in most published code. With `next_states` a prefix window also reads its
-    target, so that the state after it is known.
+    target, so that the state after it is known. If the dataset has baskets, the state before a basket predicts each of
+    its items.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per setting
@@ -59,16 +67,28 @@ class Windows:
             raise InputError(
                 "train.windows = prefix: this method reads what follows a target; it needs encoder.length > 1"
             )
+        if self._reads_target and data.baskets is not None:
+            raise InputError(
+                f"{data.path}: train.windows = prefix with this method reads the state after a target alone, but the"
+                " dataset has baskets; use --set train.windows=tile"
+            )
         self.reward_scaler, self.terminal_every = reward_scaler or RewardScaler(1.0), terminal_every
         self._returns = _returns(data, self.reward_scaler) if returns else None
         self.data, self.length, self.mode, self.min_history, self.seed = data, length, mode, min_history, seed
         lengths = np.asarray(data.train_lengths)
-        self._sequences = np.flatnonzero(~np.asarray(data.is_validation) & (lengths > min_history))
+        begin = np.asarray(data.offsets)[:-1]
+        can_train = ~np.asarray(data.is_validation) & (lengths > min_history)
+        first_target = np.where(can_train, begin + min_history, 0)
+        if data.baskets is not None:
+            first_target = next_start(data.baskets, first_target)
+            can_train &= first_target < begin + lengths
+        self._sequences = np.flatnonzero(can_train)
         if not len(self._sequences):
             raise InputError(
                 f"{data.path}: no training sequence has more than {min_history} events, so no transition can be learnt"
             )
-        self._firsts = np.asarray(data.offsets)[self._sequences]
+        self._firsts = begin[self._sequences]
+        self._first_targets = first_target[self._sequences] - self._firsts
         self._lengths = lengths[self._sequences]
         self._fixed = None if mode == "random" else (self._tiles() if mode == "tile" else self._prefixes())
         plan = self._fixed or self._random(np.random.default_rng(0))
@@ -82,16 +102,26 @@ class Windows:
         """Number of transitions per epoch."""
         if self.mode == "prefix":
             return len(plan.first)
-        skipped = np.maximum(0, self.min_history - 1 - (plan.first - np.asarray(self.data.offsets)[plan.sequence]))
-        return int(np.maximum(plan.size - 1 - skipped, 0).sum())
+        begin = np.asarray(self.data.offsets)[plan.sequence]
+        first = np.maximum(plan.first + 1, begin + self.min_history)
+        if self.data.baskets is not None:
+            first = next_start(self.data.baskets, np.minimum(first, len(self.data.items) - 1))
+        return int(np.maximum(plan.first + plan.size - first, 0).sum())
 
     def _random(self, random: np.random.Generator) -> _Plan:
         size = np.minimum(self._lengths, self.length + 1)
-        earliest = np.maximum(self.min_history + 1 - size, 0)  # so that the last event, at least, is a target
+        earliest = np.maximum(self._first_targets + 1 - size, 0)  # so that the last event, at least, is a target
         first = self._firsts + random.integers(earliest, self._lengths - size + 1)
+        if self.data.baskets is not None:  # a target's basket begins with the second event
+            start = self.data.baskets.first[first + 1]
+            first = np.where(start >= self._firsts + self._first_targets, start - 1, first)
         return _Plan(first, size, self._sequences)
 
     def _tiles(self) -> _Plan:
+        if self.data.baskets is not None:
+            part = TrainPart(self._firsts, self._firsts + self._lengths, self._firsts + self._first_targets)
+            row, first, size = tile(self.data.baskets, part, self.length)
+            return _Plan(first, size, self._sequences[row])
         counts = -(-(self._lengths - 1) // self.length)
         row = np.repeat(np.arange(len(counts)), counts)
         number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 is the last window
@@ -102,11 +132,13 @@ class Windows:
         return _Plan(self._firsts[row] + stop - size, size, self._sequences[row])
 
     def _prefixes(self) -> _Plan:
-        counts = self._lengths - self.min_history
+        counts = self._lengths - self._first_targets
         row = np.repeat(np.arange(len(counts)), counts)
-        stop = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + self.min_history + 1
-        size = np.minimum(stop, self.length + 1 - self._reads_target)
-        return _Plan(self._firsts[row] + stop - size, size, self._sequences[row])
+        place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + self._first_targets[row]
+        target = self._firsts[row] + place
+        end = self.data.history_end(target)
+        size = np.minimum(end - self._firsts[row], self.length - self._reads_target) + 1
+        return _Plan(end + 1 - size, size, self._sequences[row], target)
 
     def _shuffled(self, epoch: int) -> _Plan:
         """The windows of an epoch: shuffled, grouped by length to reduce padding, then shuffled batch by batch."""
@@ -118,7 +150,7 @@ class Windows:
         whole = len(order) // self.batch * self.batch
         batches = order[:whole].reshape(-1, self.batch)
         order = np.concatenate([random.permutation(batches).reshape(-1), order[whole:]])
-        return _Plan(plan.first[order], plan.size[order], plan.sequence[order])
+        return plan.part(order)
 
     def __getitem__(self, step: int) -> Batch:
         """The batch of a step, counted from 0 over all epochs."""
@@ -126,10 +158,7 @@ class Windows:
         if epoch != self._epoch:
             self._epoch, self._batches = epoch, self._shuffled(epoch)
         rows = slice(number * self.batch, (number + 1) * self.batch)
-        first, size, sequence = (
-            part[rows] for part in (self._batches.first, self._batches.size, self._batches.sequence)
-        )
-        return self._read(first, size, sequence)
+        return self._read(self._batches.part(rows))
 
     def sample(self, most: int) -> Iterator[Batch]:
         """Batches of an epoch that training never uses, up to `most` windows in total; 0: all windows."""
@@ -137,17 +166,21 @@ class Windows:
         stop = len(plan.first) if not most else min(most, len(plan.first))
         for begin in range(0, stop, self.batch):
             rows = slice(begin, min(begin + self.batch, stop))
-            yield self._read(plan.first[rows], plan.size[rows], plan.sequence[rows])
+            yield self._read(plan.part(rows))
 
-    def _read(self, first: Ints, size: Ints, sequence: Ints) -> Batch:
+    def _read(self, plan: _Plan) -> Batch:
+        first, size, sequence = plan.first, plan.size, plan.sequence
         data, read = self.data, size + self._reads_target
         steps = np.arange(read.max())
         inside = steps < read[:, None]  # [B, L + 1]
         events = np.where(inside, first[:, None] + np.minimum(steps, size[:, None] - 1), 0)
+        if plan.target is not None:
+            events[np.arange(len(size)), size - 1] = plan.target
         items = np.where(inside, data.items[events], PAD).astype(np.int64)
         is_input = inside[:, 1:]  # an event is read if another follows it in the window
-        place = events[:, 1:] - np.asarray(data.offsets)[sequence][:, None]  # of the target in its sequence
-        wanted = is_input & (place >= self.min_history)
+        begin, history_end = np.asarray(data.offsets)[sequence][:, None], data.history_end(events[:, 1:])
+        place = history_end - begin  # events before the target
+        wanted = is_input & (place >= self.min_history) & (history_end > first[:, None])
         if self.mode == "prefix":
             wanted &= steps[1:] == size[:, None] - 1
         history = History(
@@ -156,10 +189,15 @@ class Windows:
             torch.from_numpy(sequence + 1),
             *_times(data, events[:, :-1], events[:, 1:], is_input),
         )
-        is_last = events[:, 1:] == np.asarray(data.offsets)[sequence + 1][:, None] - 1
+        after = events[:, 1:] + 1 if data.baskets is None else data.baskets.stop[events[:, 1:]]
+        is_last = after == np.asarray(data.offsets)[sequence + 1][:, None]
         if self.terminal_every:
-            is_last |= (place + 1) % self.terminal_every == 0
-        returns = None if self._returns is None else np.where(wanted, self._returns[events[:, 1:]], np.float32(0))
+            is_last |= (after - begin) // self.terminal_every > place // self.terminal_every
+        returns = None if self._returns is None else np.where(wanted, self._returns[history_end], np.float32(0))
+        states: list[Tensor] = []
+        if data.baskets is not None:
+            states.append(torch.from_numpy(np.where(wanted, history_end - 1 - first[:, None], 0)))
+            states.append(torch.from_numpy(np.where(wanted, after - 1 - first[:, None], 0).clip(max=len(steps) - 1)))
         return Batch(
             history,
             torch.from_numpy(np.where(wanted, items[:, 1:], PAD)),
@@ -167,12 +205,13 @@ class Windows:
             torch.from_numpy((wanted & is_last).astype(np.float32)),
             torch.from_numpy(np.where(wanted, place, 0)),
             None if returns is None else torch.from_numpy(returns),
+            *states,
         )
 
 
 @dataclass(frozen=True)
 class Cases:
-    """Events to predict, each from all earlier events of its sequence."""
+    """Events to predict, each from all earlier events of its sequence; those of its basket are not earlier."""
 
     event: Ints
     sequence: Ints
@@ -198,6 +237,9 @@ def open_cases(data: Dataset, split: str, *, min_history: int, most: int, seed: 
     counts = np.maximum(stop - first, 0)
     sequence = np.repeat(np.arange(len(counts)), counts)
     event = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts) + first[sequence]
+    if data.baskets is not None:
+        has_history = data.history_end(event) - offsets[sequence] >= min_history
+        event, sequence = event[has_history], sequence[has_history]
     cases = Cases(event, sequence, min_history)
     if most and len(cases) > most:
         cases = cases.part(np.sort(np.random.default_rng(seed).permutation(len(cases))[:most]))
@@ -207,10 +249,11 @@ def open_cases(data: Dataset, split: str, *, min_history: int, most: int, seed: 
 def histories(data: Dataset, cases: Cases, length: int) -> History:
     """The last `length` events before each case; a user of the training data keeps a number, others get 0."""
     offsets = np.asarray(data.offsets)
-    past = np.minimum(cases.event - offsets[cases.sequence], length)
+    end = data.history_end(cases.event)
+    past = np.minimum(end - offsets[cases.sequence], length)
     steps = np.arange(past.max() if len(past) else 0)
     inside = steps < past[:, None]
-    events = np.where(inside, (cases.event - past)[:, None] + steps, 0)
+    events = np.where(inside, (end - past)[:, None] + steps, 0)
     trained = np.asarray(data.train_lengths)[cases.sequence] > cases.min_history
     learnt = trained & ~np.asarray(data.is_validation)[cases.sequence]
     return History(
@@ -234,8 +277,14 @@ def _times(data: Dataset, events: Ints, following: Ints, inside: NDArray[np.bool
 def open_train_sequences(data: Dataset, reward_scaler: RewardScaler | None = None) -> TrainSequences:
     """The training part of each sequence that is not held out for validation."""
     event, offsets = training_events(data)
+    previous = None
+    if data.baskets is not None:
+        begin = np.repeat(offsets[:-1], np.diff(offsets))  # place of the first event of each one's sequence
+        back = event - data.history_end(event) + 1  # from each event to the last one before its basket
+        place = np.arange(len(event)) - back
+        previous = np.where(place >= begin, place, -1)
     return TrainSequences(
-        np.asarray(data.items[event], np.int64), offsets, (reward_scaler or RewardScaler(1.0)).of(data, event)
+        np.asarray(data.items[event], np.int64), offsets, (reward_scaler or RewardScaler(1.0)).of(data, event), previous
     )
 
 

@@ -1,5 +1,6 @@
 """Prepare: raw log -> validated, filtered, split and numbered sequences, in a folder that is complete or absent."""
 
+import logging
 import os
 import shutil
 import sys
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from ecoc.arguments import StrPath, as_count, as_flag, as_path, as_paths, as_text
 from ecoc.data.bad_rows import BadRows
+from ecoc.data.baskets import count_sharing
 from ecoc.data.engine import Engine
 from ecoc.data.filters import Filters, split_at_gaps
 from ecoc.data.frames import FrameColumns, is_frame
@@ -20,11 +22,11 @@ from ecoc.data.schema import MANIFEST, PROVENANCE, Manifest, PreparationStep, Re
 from ecoc.data.sequences import Dataset, is_dataset, open_data
 from ecoc.data.sorted_events import SortedEvents
 from ecoc.data.sources import SOURCES
-from ecoc.data.sources.base import Source
+from ecoc.data.sources.base import PrepareConfig, Source
 from ecoc.data.sources.frame import FrameLog
 from ecoc.data.sources.log import LogConfig
 from ecoc.data.split import split
-from ecoc.data.stage import Stage
+from ecoc.data.stage import Stage, Staged
 from ecoc.data.times import PER_SECOND
 from ecoc.data.write import StoreWriter
 from ecoc.errors import InputError
@@ -36,7 +38,15 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+_ADDED = (
+    "where",
+    "title",
+    "price",
+    "baskets",
+    "drop_locked",
+)  # settings newer than 0.1: recorded only if they are used
 _PATHS = {"items"}  # settings that name files: they belong to the provenance, not to the data
+_LOGGER = logging.getLogger("ecoc.data")
 _LEAST_MEMORY = 256 << 20  # the engine cannot work with less
 
 
@@ -106,6 +116,7 @@ class _Preparation:
         self._folder = folder
         self._progress = progress
         self._started = time.perf_counter()
+        self._warnings: list[str] = []
 
     def run(self) -> None:
         config, engine, progress = self._config, self._engine, self._progress
@@ -125,6 +136,7 @@ class _Preparation:
         steps = [staged.step]
         if config.dedup != "none":
             steps.append(staged.step.model_copy(update={"name": "deduplicated", "interactions": len(sorted_events)}))
+        self._warn(staged, sorted_events)
         progress("filtering", 0, 0)
         names = self._divide(sorted_events, staged.time_unit, steps)
         filters = Filters(sorted_events, config, staged.step.items)
@@ -137,9 +149,8 @@ class _Preparation:
             )
         divided, cut = split(sorted_events, filters, config)
         progress("writing", 0, 0)
-        written = StoreWriter(engine, self._folder, sorted_events, filters.keep, staged.feedback).write(
-            divided, names, lookup
-        )
+        writer = StoreWriter(engine, self._folder, sorted_events, filters.keep, staged.feedback, baskets=config.baskets)
+        written = writer.write(divided, names, lookup)
         steps.append(
             PreparationStep(
                 name="in the vocabulary",
@@ -154,7 +165,7 @@ class _Preparation:
         alternative = self._with_other_rule(sorted_events, staged.step.items) if self._source.reference else None
         manifest = Manifest(
             source=self._name,
-            settings={**config.model_dump(mode="json", exclude=_PATHS), **self._source.identity},
+            settings={**_recorded(config), **self._source.identity},
             feedback=staged.feedback,
             time_unit=staged.time_unit,
             cut=cut,
@@ -169,6 +180,24 @@ class _Preparation:
         manifest = manifest.model_copy(update={"checksum": manifest.computed_checksum()})
         (self._folder / MANIFEST).write_bytes(json_bytes(manifest.model_dump(mode="json")))
         (self._folder / PROVENANCE).write_bytes(json_bytes(self._provenance(bad)))
+
+    def _warn(self, staged: Staged, sorted_events: SortedEvents) -> None:
+        """Collect what the user should know about the rows."""
+        if staged.title_conflicts:
+            self._warnings.append(
+                f"{staged.title_conflicts:,} of {staged.step.items:,} items have several titles;"
+                " the most frequent one of each is used"
+            )
+        sharing = count_sharing(sorted_events)
+        if self._config.baskets and not sharing:
+            self._warnings.append("no two events of a user have the same time, so there are no baskets")
+        elif not self._config.baskets and "rank" not in staged.columns and sharing >= len(sorted_events) / 3:
+            self._warnings.append(
+                f"{sharing / len(sorted_events):.0%} of the events share user and time with another event, so their"
+                " order is not known; if they are sets, such as the items of one purchase, pass --baskets"
+            )
+        for warning in self._warnings:
+            _LOGGER.warning("%s: %s", self._source.paths[0], warning)
 
     def _divide(
         self, sorted_events: SortedEvents, unit: TimeUnit, steps: list[PreparationStep]
@@ -204,6 +233,7 @@ class _Preparation:
             "paths": self._source.paths,
             "files": {name: getattr(self._config, name) for name in _PATHS if getattr(self._config, name, None)},
             "bad_rows": bad.examples,
+            "warnings": self._warnings,
             "seconds": round(time.perf_counter() - self._started, 3),
             "versions": {
                 "python": sys.version.split()[0],
@@ -212,6 +242,12 @@ class _Preparation:
                 "numpy": np.__version__,
             },
         }
+
+
+def _recorded(config: PrepareConfig) -> dict[str, Any]:
+    """Settings as the manifest holds them; equal rows and settings give the same bytes as in version 0.1."""
+    settings = config.model_dump(mode="json", exclude=_PATHS)
+    return {name: value for name, value in settings.items() if name not in _ADDED or value}
 
 
 def _listed(dropped: dict[Reason, int]) -> str:

@@ -19,6 +19,7 @@ class RewardScaler:
 
     factor: float
     limit: float = float("inf")  # scaled rewards are clipped to [-limit, limit]
+    clipped: tuple[int, int] = (0, 0)  # training rewards below -limit and above limit
     shuffled: NDArray[np.float32] | None = None  # rewards of all events, in place of the dataset's
 
     def of(self, data: Dataset, events: Ints) -> NDArray[np.float32]:
@@ -27,18 +28,24 @@ class RewardScaler:
         return np.clip(np.asarray(rewards * np.float32(self.factor), np.float32), -self.limit, self.limit)
 
     def __str__(self) -> str:
-        clipped = "" if self.limit == float("inf") else ", and larger ones clipped to it because they are rare outliers"
-        return f"divided by {1 / self.factor:.6g}{clipped}"
+        below, above = self.clipped
+        text = f"divided by {1 / self.factor:.6g}"
+        if self.limit == float("inf"):
+            return text
+        text += f", then clipped to [-{self.limit:g}, {self.limit:g}] because larger amounts are rare outliers"
+        return f"{text} (training events clipped: {above:,} at the top, {below:,} at the bottom)"
 
 
 def open_reward_scaler(data: Dataset, scale: str | float, *, shuffle: bool, seed: int) -> RewardScaler:
     """The scaler for `scale`: none, mean or max (of the absolute training rewards), auto, or a number to divide by.
 
     auto is max. But if rewards are amounts and the largest exceeds ten times the 99.9th percentile, auto divides by
-    that percentile and clips.
+    that percentile and clips to [-1, 1]: a large return of goods is an outlier as a large purchase is. Both sides have
+    one scale, so a return still costs what the purchase earned.
     """
     events, _ = training_events(data)
-    size = np.abs(np.asarray(data.rewards[events], np.float64))
+    signed = np.asarray(data.rewards[events], np.float64)
+    size = np.abs(signed)
     largest, usual = float(size.max()), float(np.quantile(size, _USUAL))
     # a reward of one of a few values is meaningful however rare it is; a very large amount is an outlier
     is_heavy = scale == "auto" and 0 < usual < largest / _HEAVY and len(np.unique(size)) > _KINDS
@@ -48,7 +55,11 @@ def open_reward_scaler(data: Dataset, scale: str | float, *, shuffle: bool, seed
     if shuffle:
         rewards = np.array(data.rewards, np.float32)
         rewards[events] = rewards[np.random.default_rng([seed, 1]).permutation(events)]
-    return RewardScaler(1.0 / by if by else 1.0, 1.0 if is_heavy else float("inf"), rewards)
+    factor = 1.0 / by if by else 1.0
+    if not is_heavy:
+        return RewardScaler(factor, shuffled=rewards)
+    clipped = int(np.count_nonzero(signed * factor < -1)), int(np.count_nonzero(signed * factor > 1))
+    return RewardScaler(factor, 1.0, clipped, rewards)
 
 
 def training_events(data: Dataset) -> tuple[Ints, Ints]:

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     BLANK_USER = "blank_user"
     BLANK_ITEM = "blank_item"
     DROPPED_BY_SOURCE = "dropped_by_source"
+    DROPPED_BY_WHERE = "dropped_by_where"
     MALFORMED_ID = "malformed_id"
     BAD_TIME = "bad_time"
     BAD_REWARD = "bad_reward"

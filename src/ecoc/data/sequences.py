@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from ecoc.arguments import StrPath, as_choice, as_count, as_flag, as_id, as_path
+from ecoc.data.baskets import Baskets, baskets_of
 from ecoc.data.schema import (
     ARRAYS,
     FILES,
@@ -117,6 +118,17 @@ class Dataset:
             return np.arange(len(self))
         return self._sequence_ids.user_numbers()
 
+    @cached_property
+    def baskets(self) -> Baskets | None:
+        """The baskets of all events, if the dataset was prepared with them."""
+        if not self.manifest.settings.get("baskets"):
+            return None
+        return baskets_of(np.asarray(self.times), np.asarray(self.offsets))
+
+    def history_end(self, events: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first event that is not in the history of each event: itself, or the first event of its basket."""
+        return events if self.baskets is None else self.baskets.first[events]
+
     def item(self, item: str) -> "Item":
         """What is known about an item, by its id in the log."""
         return self.vocab.item(as_id(item, "item"))
@@ -192,18 +204,24 @@ class Dataset:
         names = self.manifest.feedback.names
         feedback = np.zeros(len(names), dtype=np.int64)
         popularity = np.zeros(self.counts.items + 1, dtype=np.int64)
-        total, rewards, times = 0.0, [], []
+        total, negative, rewards, times = 0.0, 0, [], []
         for first in range(0, self.counts.interactions, _CHUNK):
             feedback += np.bincount(self._copied("feedback", first), minlength=len(names))
             popularity += np.bincount(self._copied("items", first), minlength=len(popularity))
             reward, time = self._copied("rewards", first), self._copied("times", first)
             total += float(reward.sum(dtype=np.float64))
+            negative += int(np.count_nonzero(reward < 0))
             rewards += [float(reward.min()), float(reward.max())]
             times += [int(time.min()), int(time.max())]
         return {
             "sequence_length": _quantiles(np.diff(self.offsets)),
             "events_per_item": _quantiles(popularity[1:]),
-            "reward": {"mean": total / self.counts.interactions, "min": min(rewards), "max": max(rewards)},
+            "reward": {
+                "mean": total / self.counts.interactions,
+                "min": min(rewards),
+                "max": max(rewards),
+                "negative": negative,
+            },
             "feedback": {name: int(count) for name, count in zip(names, feedback, strict=True)},
             "first_time": self.readable_time(min(times)),
             "last_time": self.readable_time(max(times)),

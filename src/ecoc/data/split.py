@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from ecoc.data.baskets import has_two_baskets, split_before_baskets
 from ecoc.data.filters import Filters, time_at
 from ecoc.data.sorted_events import SortedEvents, sums_of
 from ecoc.data.sources.base import PrepareConfig
@@ -36,9 +37,14 @@ def split(sorted_events: SortedEvents, filters: Filters, config: PrepareConfig) 
     else:
         share = Fraction(share_text)
         train_lengths = np.maximum(lengths * share.numerator // share.denominator, np.minimum(lengths, 1))
+    has_targets = train_lengths >= 2
+    if config.baskets:
+        if rule != "time":  # events with equal times are on one side of the cut already
+            train_lengths = split_before_baskets(sorted_events, filters.keep, lengths, train_lengths)
+        has_targets = has_two_baskets(sorted_events, filters.keep, lengths, train_lengths)
     if not train_lengths.any():
         raise InputError(f"split {config.split} leaves no training events; choose a later cut")
-    return Split(lengths, train_lengths, choose_validation(train_lengths, config.validation, config.seed)), cut
+    return Split(lengths, train_lengths, choose_validation(has_targets, config.validation, config.seed)), cut
 
 
 def _count(sorted_events: SortedEvents, keep: NDArray[np.bool_], name: str, below: int) -> NDArray[np.int64]:
@@ -51,10 +57,10 @@ def _count(sorted_events: SortedEvents, keep: NDArray[np.bool_], name: str, belo
     )
 
 
-def choose_validation(train_lengths: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """A seeded sample of `share` of the sequences with at least two training events."""
-    eligible = np.flatnonzero(train_lengths >= 2)
-    chosen = np.zeros(len(train_lengths), dtype=np.bool_)
+def choose_validation(has_targets: NDArray[np.bool_], share: float, seed: int) -> NDArray[np.bool_]:
+    """A seeded sample of `share` of the sequences whose training part holds an event to predict."""
+    eligible = np.flatnonzero(has_targets)
+    chosen = np.zeros(len(has_targets), dtype=np.bool_)
     count = round(share * len(eligible))
     chosen[np.random.Generator(np.random.PCG64(seed)).permutation(eligible)[:count]] = True
     return chosen

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from ecoc.data.bad_rows import BadRows
 from ecoc.data.engine import Engine
-from ecoc.data.expression import render
+from ecoc.data.expression import Expression, columns_of, parse
+from ecoc.data.expression_sql import number_sql, text_sql, truth_sql
 from ecoc.data.readers import Reader
 from ecoc.data.schema import GREATEST_REWARD, PreparationStep, Reason, RewardMap, TimeUnit
 from ecoc.data.sorted_events import SortedEvents
@@ -24,8 +25,14 @@ _LONGEST_ID = 1000
 _MOST_FEEDBACKS = 255
 _CODES = {reason: code for code, reason in enumerate(Reason, start=1)}
 _REASONS = dict(enumerate(Reason, start=1))
-_QUIET = (Reason.BLANK_USER, Reason.BLANK_ITEM, Reason.DROPPED_BY_SOURCE)  # counted, never refused
-_OPTIONAL = ("sequence", "rank", "feedback", "reward", "is_test", "category")
+_QUIET = (
+    Reason.BLANK_USER,
+    Reason.BLANK_ITEM,
+    Reason.DROPPED_BY_SOURCE,
+    Reason.DROPPED_BY_WHERE,
+)  # counted, never refused
+_ITEM_COLUMNS = {"title": "VARCHAR", "price": "DOUBLE", "category": "VARCHAR"}
+_OPTIONAL = ("sequence", "rank", "feedback", "reward", "is_test", *_ITEM_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,8 @@ class Staged:
     dropped: dict[Reason, int]
     feedback: RewardMap
     time_unit: TimeUnit
+    title_conflicts: int = 0
+    """Items with several titles."""
 
 
 class Stage:
@@ -72,20 +81,20 @@ class Stage:
             " (SELECT count(*) FROM sequence_ids), (SELECT count(*) FROM item_ids)"
         )[0]
         step = PreparationStep(name="read", interactions=counts[0], sequences=counts[1], items=counts[2])
-        return Staged(
-            step, columns, rows_in, dropped, feedback, self._unit or unit_of(max(abs(time or 0) for time in extremes))
-        )
+        unit = self._unit or unit_of(max(abs(time or 0) for time in extremes))
+        return Staged(step, columns, rows_in, dropped, feedback, unit, self._title_conflicts())
 
     def _read(self, reader: Reader, fields: Fields, bytes_before: int) -> None:
         self._has = tuple(name for name in _OPTIONAL if getattr(fields, name) is not None)
         self._unit = fields.time_rule.unit
-        types = {"rank": "BIGINT", "reward": "DOUBLE", "is_test": "BOOLEAN"}
+        types = {"rank": "BIGINT", "reward": "DOUBLE", "price": "DOUBLE", "is_test": "BOOLEAN"}
         optional = "".join(f", {name} {types.get(name, 'VARCHAR')}" for name in self._has)
         self._engine.run(
             "CREATE TABLE IF NOT EXISTS staged"
             f" (user VARCHAR, item VARCHAR, time BIGINT, row BIGINT, reason UTINYINT{optional})"
         )
-        insert = f"INSERT INTO staged {_select(reader, fields, self._has, self._base)}"
+        where = self._where(reader)
+        insert = f"INSERT INTO staged {_select(reader, fields, self._has, self._base, where)}"
         batches = reader.batches()
         for first in batches:
             start = self._base + first.column("row")[0].as_py() if first.num_rows else self._base
@@ -97,6 +106,15 @@ class Stage:
         reader.report()
         self._bad.raise_or_record()
         self._base = max(self._base, self._engine.scalar("SELECT coalesce(max(row), -1) FROM staged") + 1)
+
+    def _where(self, reader: Reader) -> str:
+        """The condition of `where` as SQL; its columns are selected too."""
+        text = self._source.config.where
+        if text is None:
+            return "true"
+        expression = parse(text, reader.columns, "--where", "truth")
+        reader.select([*reader.selected, *columns_of(expression)])
+        return truth_sql(expression, reader.sql_column)
 
     def _check_rows(self, reader: Reader, fields: Fields, start: int) -> None:
         """Refuse or list the bad rows since `start`, in file order."""
@@ -190,10 +208,14 @@ class Stage:
             f" (ORDER BY user{sequence}) - 1 AS INTEGER) AS seq"
             f" FROM (SELECT DISTINCT user{sequence} FROM staged WHERE reason = 0)"
         )
-        category = "min(nullif(category, ''))" if "category" in self._has else "NULL::VARCHAR"
+        own_columns, joined = [], ""
+        for name, kind in _ITEM_COLUMNS.items():
+            own_columns.append(name if name in self._has else f"NULL::{kind} AS {name}")
+            joined += f" LEFT JOIN ({_most_frequent(name)}) USING (item)" if name in self._has else ""
         run(
-            "CREATE TABLE item_ids AS SELECT item, category, CAST(row_number() OVER (ORDER BY item) - 1 AS INTEGER) AS"
-            f" number FROM (SELECT item, {category} AS category FROM staged WHERE reason = 0 GROUP BY item)"
+            f"CREATE TABLE item_ids AS SELECT item, {', '.join(own_columns)},"
+            " CAST(row_number() OVER (ORDER BY item) - 1 AS INTEGER) AS number"
+            f" FROM (SELECT DISTINCT item FROM staged WHERE reason = 0){joined}"
         )
         own = {"rank": "rank", "feedback": "code", "reward": "(reward + 0.0)::FLOAT AS reward", "is_test": "is_test"}
         columns = {"seq": "seq", "item": "number AS item", "time": "time", "row": "row"}
@@ -204,6 +226,15 @@ class Stage:
             f" {'JOIN codes USING (feedback)' if 'feedback' in self._has else ''} WHERE reason = 0"
         )
         return tuple(columns)
+
+    def _title_conflicts(self) -> int:
+        if "title" not in self._has:
+            return 0
+        conflicts: int = self._engine.scalar(
+            "SELECT count(*) FROM (SELECT item FROM staged WHERE reason = 0 AND title <> ''"
+            " GROUP BY item HAVING min(title) <> max(title))"
+        )
+        return conflicts
 
     def sort_events(self, staged: Staged, config: PrepareConfig, folder: Path) -> SortedEvents:
         """Write the events without duplicates to disk, sorted by sequence and time."""
@@ -240,7 +271,7 @@ def _slab(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[
         yield batch
 
 
-def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int) -> str:
+def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int, where: str) -> str:
     """SQL that turns the columns of a reader into those of `staged`."""
 
     def text(name: str) -> str:
@@ -250,7 +281,13 @@ def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int) -> 
     columns = {"user": text(fields.user), "item": text(fields.item), "time": time, "row": f"row + {base}"}
     for name in has:
         if name == "reward" and fields.reward is not None:
-            columns[name] = render(fields.reward, lambda column: reader.sql_column(column).number)
+            columns[name] = number_sql(fields.reward, reader.sql_column)
+        elif name == "feedback" and not isinstance(fields.feedback, str) and fields.feedback is not None:
+            columns[name] = text_sql(fields.feedback, reader.sql_column)
+        elif name == "price":
+            columns[name] = reader.sql_column(getattr(fields, name)).number
+        elif name == "title":
+            columns[name] = f"coalesce(trim({text(getattr(fields, name))}), '')"
         elif name in {"rank", "is_test"}:
             columns[name] = reader.sql_column(getattr(fields, name)).integer + (" = 1" if name == "is_test" else "")
         else:
@@ -266,6 +303,7 @@ def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int) -> 
         Reason.BLANK_USER: _blank("user"),
         Reason.BLANK_ITEM: _blank("item"),
         Reason.DROPPED_BY_SOURCE: "left_out",
+        Reason.DROPPED_BY_WHERE: "is_wanted IS NOT true",
         Reason.MALFORMED_ID: malformed_id,
         Reason.BAD_TIME: "time IS NULL",
         Reason.BAD_REWARD: f"reward IS NULL OR abs(reward) > {GREATEST_REWARD}" if "reward" in has else "false",
@@ -275,7 +313,16 @@ def _select(reader: Reader, fields: Fields, has: tuple[str, ...], base: int) -> 
     optional = "".join(f", {name}" for name in has)
     return (
         f"SELECT user, item, time, row, CASE {cases} ELSE 0 END{optional} FROM (SELECT {written},"
-        f" {reader.malformed} AS malformed, {left_out} AS left_out FROM {reader.relation})"
+        f" {reader.malformed} AS malformed, {left_out} AS left_out, {where} AS is_wanted FROM {reader.relation})"
+    )
+
+
+def _most_frequent(name: str) -> str:
+    """SQL of a table (item, `name`): the most frequent known value of each item; of equally frequent ones the least."""
+    is_known = f"{name} >= 0" if name == "price" else f"{name} <> ''"
+    return (
+        f"SELECT item, first({name} ORDER BY times DESC, {name}) AS {name} FROM (SELECT item, {name}, count(*) AS times"
+        f" FROM staged WHERE reason = 0 AND {is_known} GROUP BY item, {name}) GROUP BY item"
     )
 
 
@@ -289,13 +336,21 @@ def _message(reason: Reason, fields: Fields, values: dict[str, str], source: Sou
     if reason is Reason.BAD_TIME:
         return f"time {values.get(fields.time or '', '')[:60]!r}, expected {fields.time_rule.expected}"
     if reason is Reason.BAD_FEEDBACK:
-        return f"feedback {values.get(fields.feedback or '', '')[:60]!r}, expected {source.feedback.expected}"
+        return f"feedback {_shown_feedback(fields.feedback, values)}, expected {source.feedback.expected}"
     if reason is Reason.BAD_REWARD:
         used = ", ".join(f"{name}={value[:40]!r}" for name, value in values.items())
         return f"no finite reward from {used}, expected numbers"
     if reason is Reason.MALFORMED_ID:
         return f"a user or item id with a line break or over {_LONGEST_ID} bytes; an unclosed quote?"
     return "the row cannot be parsed"
+
+
+def _shown_feedback(feedback: str | Expression | None, values: dict[str, str]) -> str:
+    """The feedback column of a row, or the columns that its expression reads."""
+    if isinstance(feedback, str):
+        return repr(values.get(feedback, "")[:60])
+    names = [] if feedback is None else columns_of(feedback)
+    return "from " + ", ".join(f"{name}={values.get(name, '')[:40]!r}" for name in names)
 
 
 def _finite(text: str) -> float | None:

@@ -17,6 +17,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ecoc.batch import PAD
+from ecoc.data.baskets import first_sizes
 from ecoc.data.engine import Engine
 from ecoc.data.lookups import SCHEMA as LOOKUP
 from ecoc.data.schema import ARRAYS, FILES, ITEMS, SEQUENCES, Counts, FileRecord, RewardMap
@@ -41,13 +42,21 @@ class StoreWriter:
     """Writes the kept events into `folder`."""
 
     def __init__(
-        self, engine: Engine, folder: Path, sorted_events: SortedEvents, keep: NDArray[np.bool_], rewards: RewardMap
+        self,
+        engine: Engine,
+        folder: Path,
+        sorted_events: SortedEvents,
+        keep: NDArray[np.bool_],
+        rewards: RewardMap,
+        *,
+        baskets: bool,
     ) -> None:
         self._engine = engine
         self._folder = folder
         self._sorted_events = sorted_events
         self._keep = keep
         self._rewards = rewards
+        self._has_baskets = baskets
 
     def write(self, split: Split, names: NDArray[np.int64] | None, lookup: pa.Table | None) -> Written:
         """Write vocabulary, arrays, items and sequence ids. `names` are the numbers of sequences split at pauses."""
@@ -58,7 +67,7 @@ class StoreWriter:
         index = np.zeros(item_count, dtype=np.int32)  # unseen items map to PAD
         index[by_count] = np.arange(1, len(by_count) + 1, dtype=np.int32)
         unseen = int(everywhere[in_train == 0].sum())
-        lengths = self._write_events(split, index, int(split.lengths.sum()) - unseen)
+        lengths, without_history = self._write_events(split, index, int(split.lengths.sum()) - unseen)
         kept = lengths > 0
         final = Split(lengths[kept], split.train_lengths[kept], split.is_validation[kept])
         self._write_array("offsets", offsets_of(final.lengths))
@@ -66,7 +75,8 @@ class StoreWriter:
         self._write_array("is_validation", final.is_validation)
         self._write_items(by_count, learnt, lookup)
         users = self._write_sequence_ids(self._sorted_events.owners[kept], None if names is None else names[kept])
-        return Written(_counts(final, users, len(by_count)), unseen, _records(self._folder))
+        counts = _counts(final, without_history[kept], users, len(by_count))
+        return Written(counts, unseen, _records(self._folder))
 
     def _chunks(self) -> Iterator[tuple[slice, slice, NDArray[np.bool_] | slice]]:
         """Sequences, events, and which of these events are kept (a full slice where none is dropped)."""
@@ -85,10 +95,15 @@ class StoreWriter:
             everywhere += np.bincount(items, minlength=item_count)
         return in_train, learnt, everywhere
 
-    def _write_events(self, split: Split, index: NDArray[np.int32], total: int) -> NDArray[np.int64]:
-        """Write the event arrays without unseen items; return the remaining lengths."""
+    def _write_events(
+        self, split: Split, index: NDArray[np.int32], total: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Write the event arrays without unseen items; return the remaining lengths, and the events without a history.
+
+        These are the first event of each sequence, or its first basket.
+        """
         reward_of = None if self._rewards.rewards is None else np.array(self._rewards.rewards, dtype=np.float32)
-        lengths = np.zeros(len(split.lengths), dtype=np.int64)
+        lengths, without_history = (np.zeros(len(split.lengths), dtype=np.int64) for _ in range(2))
         streams = {name: (self._folder / f"{name}.npy").open("wb") for name in _EVENT_ARRAYS}
         try:
             for name, stream in streams.items():
@@ -103,12 +118,17 @@ class StoreWriter:
                 )
                 arrays = {"items": items, "feedback": feedback, "rewards": rewards}
                 arrays["times"] = self._sorted_events.read("times", events)[keep]
+                without_history[sequences] = (
+                    first_sizes(arrays["times"][is_known], lengths[sequences])
+                    if self._has_baskets
+                    else np.minimum(lengths[sequences], 1)
+                )
                 for name, values in arrays.items():
                     (values if is_known.all() else values[is_known]).tofile(streams[name])
         finally:
             for stream in streams.values():
                 stream.close()
-        return lengths
+        return lengths, without_history
 
     def _write_array(self, name: str, values: NDArray[Any]) -> None:
         with (self._folder / f"{name}.npy").open("wb") as stream:
@@ -129,7 +149,8 @@ class StoreWriter:
         self._engine.run("CREATE TABLE known_items (item VARCHAR, title VARCHAR, price DOUBLE, category VARCHAR)")
         self._engine.feed(iter(known), "INSERT INTO known_items SELECT item, title, price, category FROM raw")
         batches = self._engine.stream(
-            'SELECT "index", item, title, price, coalesce(k.category, i.category) AS category, train_count FROM chosen'
+            'SELECT "index", item, coalesce(k.title, i.title) AS title, coalesce(k.price, i.price) AS price,'
+            " coalesce(k.category, i.category) AS category, train_count FROM chosen"
             ' JOIN item_ids i USING (number) LEFT JOIN known_items k USING (item) ORDER BY "index"'
         )
         schema = pa.schema([("index", pa.int32()), *LOOKUP, ("train_count", pa.int64())])
@@ -171,7 +192,7 @@ def _training(split: Split, sequences: slice) -> tuple[NDArray[np.bool_], NDArra
     return np.repeat(is_train, runs), np.repeat(is_learnt, runs)
 
 
-def _counts(split: Split, users: int, items: int) -> Counts:
+def _counts(split: Split, without_history: NDArray[np.int64], users: int, items: int) -> Counts:
     test = split.lengths - split.train_lengths
     has_train = split.train_lengths > 0
     learnt = has_train & ~split.is_validation
@@ -183,7 +204,7 @@ def _counts(split: Split, users: int, items: int) -> Counts:
         train=int(split.train_lengths[learnt].sum()),
         validation=int(split.train_lengths[split.is_validation].sum()),
         test=int(test.sum()),
-        test_targets=int(test.sum() - ((test > 0) & ~has_train).sum()),
+        test_targets=int(test.sum() - np.where(has_train, 0, without_history).sum()),
         train_sequences=int(learnt.sum()),
         validation_sequences=int(split.is_validation.sum()),
         test_sequences=int((test > 0).sum()),

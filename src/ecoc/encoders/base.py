@@ -83,12 +83,9 @@ class Encoder(nn.Module, ABC):
         return table
 
     def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
-        """The training task of a batch. By default each position predicts the item that follows it."""
+        """The training task of a batch. By default each position predicts the items that follow it."""
         states = self(self.embed(items, batch.history), batch.history)
-        wanted = (batch.target != PAD).flatten().nonzero().squeeze(1)
-        return PredictionTask(
-            states.flatten(0, 1).index_select(0, wanted), batch.target.flatten()[wanted], all_states=states
-        )
+        return PredictionTask(batch.states_before(states), batch.target.flatten()[batch.positions()], all_states=states)
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
         """Store fixed statistics of the training sequences in buffers, before the first step."""

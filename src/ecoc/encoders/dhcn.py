@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
+from ecoc.batch import Batch, Dims, History, TrainSequences
 from ecoc.encoders.base import Encoder, EncoderConfig, PredictionTask, at
 from ecoc.encoders.hypergraph import Hypergraph, incidence, overlap
 
@@ -81,11 +81,11 @@ class DHCN(Encoder):
         return (weights[:, None] @ embedded).squeeze(1)
 
     def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
-        history, wanted = batch.history, batch.target != PAD
+        history = batch.history
         embedded = self.embed(items, history)
         states = self(embedded, history)
         extra = {} if self.ssl == 0 else {"ssl": self.ssl * self._contrast(states, embedded, history)}
-        return PredictionTask(states[wanted], batch.target[wanted], extra, states)
+        return PredictionTask(batch.states_before(states), batch.target.flatten()[batch.positions()], extra, states)
 
     def _query(self, mean: Tensor) -> Tensor:
         """W2 mean + c."""

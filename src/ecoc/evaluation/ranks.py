@@ -57,7 +57,7 @@ def queries(
     policy: Policy, data: Dataset, cases: Cases, exclude_seen: bool
 ) -> Generator[tuple[NDArray[np.int64], Query, Tensor | None], None, None]:
     """Blocks of cases with similar history length: their rows, their queries, the items they may not list."""
-    past = cases.event - np.asarray(data.offsets)[cases.sequence]
+    past = data.history_end(cases.event) - np.asarray(data.offsets)[cases.sequence]
     order = np.argsort(np.minimum(past, policy.length), kind="stable")
     was_training = policy.training
     policy.train(False)
@@ -76,7 +76,7 @@ def queries(
 def everything_before(data: Dataset, cases: Cases) -> NDArray[np.int64]:
     """All items of each case's past, PAD where short, [cases, longest]."""
     first = np.asarray(data.offsets)[cases.sequence]
-    past = cases.event - first
+    past = data.history_end(cases.event) - first
     steps = np.arange(past.max() if len(past) else 0)
     inside = steps < past[:, None]
     return np.where(inside, data.items[np.where(inside, first[:, None] + steps, 0)], PAD).astype(np.int64)

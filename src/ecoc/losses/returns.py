@@ -1,6 +1,6 @@
 """Transitions of a batch, and the targets of temporal-difference learning; docs/equations.md §2.1."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import torch
@@ -11,10 +11,15 @@ from ecoc.batch import PAD, Batch
 
 @dataclass(frozen=True)
 class Transitions:
-    """The N transitions (s, i, r, s', done) of a batch. State t of row b has position b * L + t, s' the next."""
+    """The N transitions (s, i, r, s', done) of a batch. State t of row b has position b * L + t.
+
+    Without baskets s' is the next position. All items of a basket share s and s', the states before and after it.
+    """
 
     length: int  # L
-    position: Tensor  # [N] position of s, ascending
+    position: Tensor  # [N] position of the target, ascending
+    before: Tensor  # [N] position of s
+    after: Tensor  # [N] position of s'; meaningless where there is none
     item: Tensor  # [N]
     reward: Tensor  # [N]
     done: Tensor  # [N]
@@ -23,12 +28,14 @@ class Transitions:
     @classmethod
     def of(cls, batch: Batch) -> "Transitions":
         """One transition per position with a target."""
-        length = batch.target.shape[1]
-        position = (batch.target != PAD).flatten().nonzero().squeeze(1)
+        length, position = batch.target.shape[1], batch.positions()
         done = batch.done.flatten()[position]
-        followed = torch.nn.functional.pad(batch.history.items[:, 1:] != PAD, (0, 1)).flatten()[position]
+        row, step = position // length, position % length
+        after = step + 1 if batch.after is None else batch.after.flatten()[position]
+        followed = torch.nn.functional.pad(batch.history.items != PAD, (0, 1))[row, after]
+        after = (row * length + after).clamp(max=batch.target.numel() - 1)
         item, reward = batch.target.flatten()[position], batch.reward.flatten()[position]
-        return cls(length, position, item, reward, done, followed | (done > 0))
+        return cls(length, position, batch.state_positions(), after, item, reward, done, followed | (done > 0))
 
     def whole_rows(self) -> Tensor:
         """Row numbers of the whole transitions, [N']."""
@@ -38,19 +45,16 @@ class Transitions:
         """The transitions whose outcome is known: only these have a TD target."""
         rows = self.whole_rows()
         return Transitions(
-            self.length, self.position[rows], self.item[rows], self.reward[rows], self.done[rows], self.is_whole[rows]
+            self.length, *(getattr(self, field.name)[rows] for field in fields(self) if field.name != "length")
         )
 
     def current(self, states: Tensor) -> Tensor:
         """States before the transitions: [B, L, ..] -> [N, ..]."""
-        return states.flatten(0, 1).index_select(
-            0, self.position
-        )  # its backward is several times faster than indexing's
+        return states.flatten(0, 1).index_select(0, self.before)  # its backward is faster than indexing's
 
     def next(self, states: Tensor) -> Tensor:
         """States after the transitions: [B, L, ..] -> [N, ..]; meaningless where `done`."""
-        after = (self.position + 1).clamp(max=states.shape[0] * states.shape[1] - 1)
-        return states.flatten(0, 1).index_select(0, after)
+        return states.flatten(0, 1).index_select(0, self.after)
 
 
 def td_targets(reward: Tensor, done: Tensor | float, next_value: Tensor, gamma: float) -> Tensor:
@@ -65,7 +69,9 @@ def lambda_returns(
 
         y_k = c_k + sum_{u > k} (gamma trace)^(u - k) (c_u - logged_value_u)
 
-    c are the one-step targets. u runs over the transitions that follow k in its window without a gap or an end.
+    c are the one-step targets. u runs over the transitions that follow k in its window without a gap or an end. A
+    transition follows another if it starts in the state where that one ended, so a basket's items do not follow each
+    other.
     `next_value` [N] is the value of s', `logged_value` [N] that of (s, i). With trace = 0, y = c.
     """
     one_step = td_targets(transitions.reward, transitions.done, next_value, gamma)  # [N]
@@ -75,6 +81,7 @@ def lambda_returns(
     rows = int(position[-1]) // length + 1
     error = one_step.new_zeros(rows * length).index_copy_(0, position, one_step - logged_value).view(rows, length)
     follows = (position[1:] == position[:-1] + 1) & (transitions.done[:-1] == 0)
+    follows &= transitions.before[1:] == transitions.after[:-1]
     linked = torch.zeros(rows * length, dtype=torch.bool).index_copy_(0, position[1:], follows).view(rows, length)
     segment = (~linked).cumsum(1)  # [B, L]; numbers the uninterrupted runs of a row
     weight = _decay(length, gamma * trace, one_step.dtype) * (segment[:, :, None] == segment[:, None, :])

@@ -117,7 +117,8 @@ class NeuralLCB(Method):
         policy, wanted = self.policy, batch.target != PAD
         target, reward = batch.target[wanted], batch.reward[wanted]  # [N]
         with self.clock("encode"):
-            phi = with_one(policy.body(policy.contexts(batch.history)[wanted]))  # [N, d_phi + 1]
+            contexts = batch.states_before(policy.contexts(batch.history))
+            phi = with_one(policy.body(contexts))  # [N, d_phi + 1]
         with self.clock("loss"):
             drawn = torch.randint(PAD + 1, policy.items + 1, (self.negatives,))
             logged = (phi * embedding(target, policy.head.weight)).sum(1)
@@ -146,7 +147,7 @@ class NeuralLCB(Method):
         total, count = torch.zeros_like(policy.precision), 0
         for batch in batches:
             wanted = batch.target != PAD
-            phi = policy.body(policy.contexts(batch.history)[wanted])  # [N, d_phi]
+            phi = policy.body(batch.states_before(policy.contexts(batch.history)))  # [N, d_phi]
             total.index_add_(0, batch.target[wanted], phi.square() / phi.shape[1])
             count += len(phi)
         policy.precision = policy.lam0 + total * max(1.0, self.pairs / max(1, count))

@@ -115,7 +115,7 @@ class PRL(Method):
             task = self.policy.encoder.prediction_task(self.policy.item_vectors(), batch)
             states = self.policy.states_of(task, batch.history)
         with self.clock("loss"):
-            x = self.policy.prompted(states[wanted], batch.before[wanted], batch.returns[wanted])
+            x = self.policy.prompted(batch.states_before(states), batch.before[wanted], batch.returns[wanted])
             bc = self.policy.head.cross_entropy(x, batch.target[wanted])
             total = sum(task.extra.values(), bc)
         return Loss(total, {"bc": bc, **task.extra})

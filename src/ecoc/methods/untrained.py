@@ -102,9 +102,8 @@ class MarkovPolicy(CountedPolicy):
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
         super().fit_statistics(sessions)
-        inside = np.ones(max(len(sessions.items) - 1, 0), bool)
-        inside[sessions.offsets[1:-1] - 1] = False  # no pairs across two sequences
-        pair = sessions.items[:-1][inside] * (self.items + 1) + sessions.items[1:][inside]
+        before, after = sessions.pairs()
+        pair = before * (self.items + 1) + after
         pair, times = np.unique(pair, return_counts=True)
         item, follower = np.divmod(pair, self.items + 1)
         self.starts = torch.from_numpy(np.searchsorted(item, np.arange(self.items + 2)))

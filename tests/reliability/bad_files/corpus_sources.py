@@ -36,6 +36,13 @@ ROCKET: Lines = [
 ]
 _TYPES = ("pv", "cart", "fav", "buy")
 TAOBAO: Lines = [f"{row['user'][1:]},{row['item'][1:]},77,{_TYPES[k % 4]},{START + k}" for k, row in enumerate(ROWS)]
+TRIVAGO: Lines = [
+    "user_id,session_id,timestamp,step,action_type,reference,platform,city,device,current_filters,impressions,prices",
+    *(
+        f"{row['user']},s{row['user']},{START + k},{k},search for item,{row['item'][1:]},FR,x,mobile,,,"
+        for k, row in enumerate(ROWS)
+    ),
+]
 
 FORMATS: Mapping[str, tuple[str, str, Lines]] = {
     "yelp": ("yelp", "yelp_academic_dataset_review.json", YELP),
@@ -46,6 +53,7 @@ FORMATS: Mapping[str, tuple[str, str, Lines]] = {
     "movielens csv": ("movielens", "ratings.csv", RATED),
     "retailrocket": ("retailrocket", "events.csv", ROCKET),
     "taobao": ("taobao", "UserBehavior.csv", TAOBAO),
+    "trivago": ("trivago", "train.csv", TRIVAGO),
 }
 
 
@@ -131,6 +139,17 @@ OWN_FAULTS = [
     _bad("retailrocket", "short row", 5, "1500000000000,1", "found 2 fields", "malformed_row"),
     _bad("taobao", "behaviour share", 5, "1,2,77,share,1500000000", "'share', expected behaviour", "bad_feedback"),
     _bad("taobao", "time fractional", 5, "1,2,77,pv,1500000000.5", "time '1500000000.5'", "bad_time"),
+    _bad("trivago", "action dance", 5, "u1,s1,1500000000,4,dance,2,FR,x,mobile,,,", "'dance', expected action_type",
+         "bad_feedback"),
+    _bad("trivago", "time soon", 5, "u1,s1,soon,4,search for item,2,FR,x,mobile,,,", "time 'soon'", "bad_time"),
+    _bad("trivago", "a price missing", 5, "u1,s1,1500000000,4,clickout item,2,FR,x,mobile,,2|3,50",
+         "not as many prices as impressions", "malformed_row"),
+    _bad("trivago", "a very long list", 5,
+         f"u1,s1,1500000000,4,clickout item,2,FR,x,mobile,,{'2|' * 1000}2,{'5|' * 1000}5", "more than 1000",
+         "malformed_row"),
+    _bad("trivago", "short row", 5, "u1,s1", "found 2 fields, expected 12", "malformed_row"),
+    Case("trivago: no prices column", _write("trivago", replaced({1: TRIVAGO[0].replace("prices", "price")}, TRIVAGO)),
+         _options("trivago"), where="train.csv:1", says="no column 'prices'; did you mean 'price'"),
     Case("taobao: blank user", _write("taobao", replaced({5: ",2,77,pv,1500000000"}, TAOBAO)), _options("taobao"),
          dropped={"blank_user": 1}, rows_in=20),
     Case("taobao: header", _write("taobao", joined(["user,item,category,type,time", *TAOBAO])), _options("taobao"),
@@ -168,5 +187,5 @@ OTHER_SHAPES = [
     Case(f"{shape}: right", _write(shape, joined(FORMATS[shape][2])), _options(shape), rows_in=20)
     for shape in ("movielens u.data", "movielens csv")
 ]
-_ONE_EACH = ("yelp", "tmall", "rl4rs", "movielens", "retailrocket", "taobao")
+_ONE_EACH = ("yelp", "tmall", "rl4rs", "movielens", "retailrocket", "taobao", "trivago")
 SOURCES = [*(case for shape in _ONE_EACH for case in _of_every_source(shape)), *OTHER_SHAPES, *OWN_FAULTS]

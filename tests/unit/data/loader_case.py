@@ -22,6 +22,7 @@ class Past:
     events: int
     train: int
     is_held_out: bool = False
+    baskets: tuple[int, ...] = ()  # sizes of its baskets, if the dataset has any
 
 
 @contextmanager
@@ -30,11 +31,13 @@ def dataset(pasts: list[Past], *, time_unit: TimeUnit = "order") -> Iterator[Dat
     counts = [past.events for past in pasts]
     total = sum(counts)
     event = np.arange(total)
+    has_baskets = any(past.baskets for past in pasts)
+    sizes = [size for past in pasts for size in past.baskets]
     arrays = {
         "items": event + 1,
         "feedback": event % KINDS,
         "rewards": 0.5 + event,
-        "times": event,
+        "times": np.repeat(np.arange(len(sizes)), sizes) if has_baskets else event,
         "offsets": np.cumsum([0, *counts]),
         "train_lengths": np.array([past.train for past in pasts]),
         "is_validation": np.array([past.is_held_out for past in pasts]),
@@ -43,7 +46,7 @@ def dataset(pasts: list[Past], *, time_unit: TimeUnit = "order") -> Iterator[Dat
     fields |= {"interactions": total, "users": len(pasts), "sequences": len(pasts), "items": total}
     manifest = Manifest(
         source="log",
-        settings={},
+        settings={"baskets": True} if has_baskets else {},
         feedback=RewardMap(names=tuple(f"kind {k}" for k in range(KINDS))),
         time_unit=time_unit,
         cut=None,
@@ -66,5 +69,17 @@ def logs(draw: st.DrawFn) -> list[Past]:
         events = draw(st.integers(1, 14))
         train = draw(st.integers(0, events) | st.just(events))
         return Past(events, train, train >= 2 and draw(st.integers(0, 3)) == 0)
+
+    return [past() for _ in range(draw(st.integers(1, 7)))]
+
+
+@st.composite
+def basket_logs(draw: st.DrawFn) -> list[Past]:
+    """Sequences of baskets, divided between two baskets."""
+
+    def past() -> Past:
+        baskets = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=6)))
+        count = draw(st.integers(0, len(baskets)) | st.just(len(baskets)))
+        return Past(sum(baskets), sum(baskets[:count]), count >= 2 and draw(st.integers(0, 3)) == 0, baskets)
 
     return [past() for _ in range(draw(st.integers(1, 7)))]

@@ -103,7 +103,7 @@ def test_statistics_describe_the_events(original: Path) -> None:
     assert facts["sequence_length"] == {"mean": 8.0, "min": 8.0, "median": 8.0, "p90": 8.0, "max": 8.0}
     assert facts["events_per_item"]["max"] == max(popularity.values())
     assert facts["events_per_item"]["mean"] == pytest.approx(len(ROWS) / 7)
-    assert facts["reward"] == {"mean": 1.0, "min": 1.0, "max": 1.0}
+    assert facts["reward"] == {"mean": 1.0, "min": 1.0, "max": 1.0, "negative": 0}
     assert facts["feedback"] == {"event": len(ROWS)}
     assert facts["first_time"] == "2017-07-14T02:41:00Z"
 

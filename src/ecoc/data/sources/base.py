@@ -42,6 +42,9 @@ class PrepareConfig(Config):
     session_gap: str | None = Field(
         None, description="split the log of a user at pauses longer than this, e.g. 30min, 8h, 7d"
     )
+    baskets: bool = Field(
+        False, description="events of a user at one time are a set: the events before it predict each of its items"
+    )
     ties: Literal["file", "item"] = Field(
         "file", description="order of events with equal times: as in the log, or by item id"
     )
@@ -54,6 +57,9 @@ class PrepareConfig(Config):
         "fail", description="fail: a bad row stops the command; skip: it is dropped, counted and listed"
     )
     encoding: str = Field("utf-8", description="text encoding of the files")
+    where: str | None = Field(
+        None, min_length=1, description="keep only rows for which this expression is true: quantity > 0 and price > 0"
+    )
 
     @field_validator("split")
     @classmethod
@@ -104,11 +110,13 @@ class Fields:
     item: str
     time: str | None
     time_rule: TimeRule
-    feedback: str | None = None
+    feedback: str | Expression | None = None
     reward: Expression | None = None
     sequence: str | None = None
     rank: str | None = None
     is_test: str | None = None
+    title: str | None = None
+    price: str | None = None
     category: str | None = None
     left_out: tuple[str, str] | None = None
     """A column and a value: rows with that value are dropped, as the settings demand."""
@@ -117,10 +125,10 @@ class Fields:
     def parts(self) -> dict[str, str]:
         """Role -> column, for the roles that are one plain column."""
         named = {name: getattr(self, name) for name in _PLAIN}
-        return {name: column for name, column in named.items() if column is not None}
+        return {name: column for name, column in named.items() if isinstance(column, str)}
 
 
-_PLAIN = ("user", "item", "time", "feedback", "sequence", "rank", "is_test", "category")
+_PLAIN = ("user", "item", "time", "feedback", "sequence", "rank", "is_test", "title", "price", "category")
 
 
 class Source(ABC):

@@ -1,6 +1,7 @@
 """Any event log: CSV, TSV, Parquet or JSON lines; plain, gzip or zstd; one file, several files or a folder."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
 from ecoc.data.engine import Engine
-from ecoc.data.expression import columns_of, parse
+from ecoc.data.expression import Expression, LogColumn, columns_of, parse
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import JsonLines, ParquetRows, Reader
 from ecoc.data.schema import GREATEST_REWARD
@@ -24,6 +25,7 @@ from ecoc.errors import InputError, did_you_mean
 _ENDINGS = {".csv", ".tsv", ".txt", ".log", ".dat", ".json", ".jsonl", ".ndjson", ".parquet", ".pq"}
 _JSON = {".json", ".jsonl", ".ndjson"}
 _DROP = "drop"
+_NAME = re.compile(r"[^\W\d][\w.]*")
 
 
 def _as_reward_map(value: Any) -> Any:
@@ -63,12 +65,14 @@ class LogConfig(PrepareConfig):
     time_format: str = Field(
         "auto", description="auto, epoch[-s|-ms|-us|-ns], iso, order (rows are in time order) or a strptime pattern"
     )
-    feedback: str | None = Field(None, description="column of the feedback: names, or numbers that are the reward")
+    feedback: str | None = Field(
+        None, description="column or expression of the feedback: names, or numbers that are the reward"
+    )
     reward: Annotated[dict[str, RewardOf] | None, BeforeValidator(_as_reward_map)] = Field(
         None, description="reward of each feedback, e.g. 'click=1,buy=3'; name=drop drops its rows"
     )
     reward_column: str | None = Field(
-        None, min_length=1, description="numeric column, or an arithmetic expression of columns: quantity*price"
+        None, min_length=1, description="numeric column, or an expression of columns: quantity*price"
     )
     items: str | None = Field(None, description="file of items with titles, prices, categories")
     items_id: str | None = Field(
@@ -79,6 +83,8 @@ class LogConfig(PrepareConfig):
     items_category: str | None = Field(
         None, description="category column of the items file (default: 'category', if it exists)"
     )
+    title: str | None = Field(None, description="column of the item title in the log; the most frequent one counts")
+    price: str | None = Field(None, description="column of the item price in the log; the most frequent one counts")
     category: str | None = Field(None, description="column of the item category in the log")
     delimiter: str | None = Field(None, description="field separator (default: guessed from the first line)")
     header: bool = Field(True, description="the first line names the columns; without a header they are called 1, 2, …")
@@ -88,6 +94,8 @@ class LogConfig(PrepareConfig):
     def _consistent(self) -> "LogConfig":
         if self.time is None and self.time_format != "order":
             raise ValueError("time: name the time column, or pass time_format=order if rows are in time order")
+        if self.baskets and self.time_format == "order":
+            raise ValueError("baskets: it needs a time column; with time_format=order every row has its own time")
         if self.reward is not None and not all(name.strip() for name in self.reward):
             raise ValueError("reward: a feedback without a name; expected e.g. 'click=1,buy=3'")
         if self.reward is not None and self.feedback is None:
@@ -126,9 +134,12 @@ class Log(Source):
         for path in map(Path, self.paths):
             reader = self._open(path, bad)
             reward = parse(config.reward_column, reader.columns) if config.reward_column else None
-            plain = (config.user, config.item, config.time, config.feedback, config.category)
+            feedback = _feedback(config.feedback, reader.columns)
+            plain = (config.user, config.item, config.time, config.title, config.price, config.category)
             names = [name for name in plain if name is not None]
-            reader.select(names + (columns_of(reward) if reward else []))
+            for expression in (feedback, reward):
+                names += columns_of(expression) if expression else []
+            reader.select(names)
             if self._rule is None:
                 self._rule = self._time_rule(reader)
             yield (
@@ -138,8 +149,10 @@ class Log(Source):
                     config.item,
                     None if isinstance(self._rule, RowOrder) else config.time,
                     self._rule,
-                    feedback=config.feedback,
+                    feedback=feedback.name if isinstance(feedback, LogColumn) else feedback,
                     reward=reward,
+                    title=config.title,
+                    price=config.price,
                     category=config.category,
                 ),
             )
@@ -192,6 +205,13 @@ class Log(Source):
         return Delimited(
             path, bad, separator=separator, header=config.header, quoting=config.quoting, encoding=config.encoding
         )
+
+
+def _feedback(text: str | None, columns: Sequence[str]) -> Expression | None:
+    """The feedback as a column or an expression; of a plain name the reader says whether there is such a column."""
+    if text is None:
+        return None
+    return LogColumn(text) if _NAME.fullmatch(text) else parse(text, columns, "--feedback", "text")
 
 
 def _files(path: Path) -> list[Path]:
