@@ -2,8 +2,9 @@
 
     python tools/check_real_data.py FOLDER
 
-FOLDER holds ml-1m/, taobao-userbehavior/, ta-feng/, complete-journey/, amazon-beauty-54k/, rl4rs-items/. A set that is
-not there is named as not checked. Exit code 1 if any number differs.
+FOLDER holds ml-1m/, taobao-userbehavior/, ta-feng/, complete-journey/, amazon-beauty-54k/, rl4rs-items/,
+kuairand-pure-standard/, trivago-100k/, rl4rs-cup-slates/. A set that is not there is named as not checked. Exit code 1
+if any number differs.
 """
 
 import json
@@ -29,7 +30,9 @@ class Case:
     path: str
     options: list[str]
     read: Callable[[Path], pd.DataFrame]
-    leave_one_out: bool = False
+    split: str = "time"  # or leave-one-out, or source: by the column is_train
+    has_baskets: bool = False
+    min_length: int = 2
 
 
 def read_ml_1m(path: Path) -> pd.DataFrame:
@@ -65,6 +68,48 @@ def read_complete_journey(path: Path) -> pd.DataFrame:
     micros = pd.to_datetime(rows.transaction_timestamp).astype("datetime64[us]").astype("int64")
     return pd.DataFrame(
         {"user": rows.household_id, "item": rows.product_id, "time": micros, "reward": rows.sales_value}
+    )
+
+
+def read_kuairand(path: Path) -> pd.DataFrame:
+    """KuaiRand: the highest of four levels of feedback; exact copies count once."""
+    raw = pd.read_csv(path)
+    reward = raw.is_click.clip(upper=1)
+    reward = reward.mask(raw.long_view > 0, 2).mask(raw.is_like > 0, 3)
+    rows = pd.DataFrame({"user": raw.user_id, "item": raw.video_id, "time": raw.time_ms, "reward": reward})
+    return rows.drop_duplicates()
+
+
+def read_trivago(path: Path) -> pd.DataFrame:
+    """trivago: every hotel of a list, and every look at a hotel, in the order of steps and places."""
+    raw = pd.read_csv(path, dtype=str, keep_default_na=False)
+    raw["order"] = range(len(raw))
+    places = ["change of sort order", "filter selection", "search for destination", "search for poi"]
+    is_click = raw.action_type == "clickout item"
+    looks = raw[~is_click & ~raw.action_type.isin(places)].assign(item=lambda rows: rows.reference, reward=1.0)
+    slates = raw[is_click].assign(item=raw[is_click].impressions.str.split("|")).explode("item")
+    slates["reward"] = 3.0 * (slates.item == slates.reference)
+    is_listed = slates.groupby("order").reward.max() > 0
+    unlisted = raw[is_click & ~raw.order.isin(is_listed.index[is_listed])]
+    rows = pd.concat([looks, slates, unlisted.assign(item=unlisted.reference, reward=3.0)])
+    rows = rows.sort_values("order", kind="stable").reset_index(drop=True)
+    sequence = rows.user_id + " " + rows.session_id
+    time = rows.timestamp.astype("int64")
+    return pd.DataFrame(
+        {"user": rows.user_id, "sequence": sequence, "item": rows.item, "time": time, "reward": rows.reward}
+    )
+
+
+def read_slates(path: Path) -> pd.DataFrame:
+    """RL4RS slates of the cup: nine items a row; the reward is the price of what was bought."""
+    raw = pd.read_csv(path, dtype={"exposed_items": str, "labels": str})
+    prices = pd.read_csv(path.with_name("item_info_381.csv.gz")).set_index("item_id").price
+    rows = raw.assign(item=raw.exposed_items.str.split(","), label=raw.labels.str.split(","), time=range(len(raw)))
+    rows = rows.explode(["item", "label"]).reset_index(drop=True).astype({"item": int, "label": int})
+    reward = rows.label * rows.item.map(prices)
+    is_train = rows.row_id % 10 < 6
+    return pd.DataFrame(
+        {"user": rows.row_id, "item": rows.item, "time": rows.time, "reward": reward, "is_train": is_train}
     )
 
 
@@ -106,26 +151,61 @@ CASES = [
             *("--time-format", "order", "--split", "leave-one-out"),
         ],
         read_beauty,
-        leave_one_out=True,
+        split="leave-one-out",
+    ),
+    Case(
+        "ta-feng, baskets",
+        "ta-feng/ta_feng_all_months_merged.csv.gz",
+        shlex.split(
+            "--user CUSTOMER_ID --item PRODUCT_ID --time TRANSACTION_DT --time-format %m/%d/%Y"
+            " --reward-column AMOUNT*SALES_PRICE --baskets"
+        ),
+        read_ta_feng,
+        has_baskets=True,
+    ),
+    Case(
+        "kuairand",
+        "kuairand-pure-standard/log_standard_4_25_to_5_08_pure.csv.gz",
+        [
+            *("--user", "user_id", "--item", "video_id", "--time", "time_ms", "--dedup", "exact"),
+            *("--feedback", 'if(is_like, "like", if(long_view, "long", if(is_click, "click", "refused")))'),
+            *("--reward", "refused=0,click=1,long=2,like=3"),
+        ],
+        read_kuairand,
+    ),
+    Case("trivago", "trivago-100k/sessions_100k.csv.gz", ["--format", "trivago"], read_trivago),
+    Case(
+        "rl4rs slates",
+        "rl4rs-cup-slates/slates_10k.csv.gz",
+        ["--format", "rl4rs"],
+        read_slates,
+        split="source",
+        min_length=1,
     ),
 ]
 
 
-def expected(rows: pd.DataFrame, leave_one_out: bool) -> dict[str, Any]:
-    """The counts by pandas alone: sequences of two or more, cut, vocabulary, targets."""
+def expected(case: Case, rows: pd.DataFrame) -> dict[str, Any]:
+    """The counts by pandas alone: sequences that are long enough, cut, vocabulary, targets."""
     rows_in = len(rows)
-    rows = rows[rows.groupby("user").item.transform("size") >= 2]
-    rows = rows.sort_values(["user", "time"], kind="stable")
-    if leave_one_out:
-        cut = None
-        is_train = rows.user.duplicated(keep="last")
+    if "sequence" not in rows:
+        rows = rows.assign(sequence=rows.user)
+    rows = rows[rows.groupby("sequence").item.transform("size") >= case.min_length]
+    rows = rows.sort_values(["sequence", "time"], kind="stable")
+    cut = None
+    if case.split == "leave-one-out":
+        is_train = rows.sequence.duplicated(keep="last")
+    elif case.split == "source":
+        is_train = rows.is_train
     else:
         cut = int(rows.time.sort_values().iloc[int(len(rows) * 8 // 10)])
         is_train = rows.time < cut
     vocabulary = set(rows.item[is_train])
     kept = rows[rows.item.isin(vocabulary)]
     test = kept[~is_train[kept.index]]
-    first = ~kept.user.duplicated()
+    is_first = ~kept.sequence.duplicated()
+    if case.has_baskets:
+        is_first = kept.time == kept.groupby("sequence").time.transform("min")
     return {
         "rows_in": rows_in,
         "interactions": len(kept),
@@ -133,7 +213,7 @@ def expected(rows: pd.DataFrame, leave_one_out: bool) -> dict[str, Any]:
         "items": len(vocabulary),
         "cut": cut,
         "test": len(test),
-        "test_targets": int((~first[test.index]).sum()),
+        "test_targets": int((~is_first[test.index]).sum()),
         "reward_sum": round(float(kept.reward.sum()), 1),
     }
 
@@ -150,7 +230,8 @@ def prepared(case: Case, path: Path) -> dict[str, Any]:
             raise SystemExit(f"{case.name}: `info --json` differs from `prepare --json`")
     counts = answer["counts"]
     return {
-        "rows_in": answer["rows_in"] - answer["dropped"].get("duplicate", 0),
+        "rows_in": answer["rows_in"]
+        - sum(answer["dropped"].get(name, 0) for name in ("duplicate", "dropped_by_source")),
         **{key: counts[key] for key in ("interactions", "users", "items")},
         "cut": answer["cut"],
         **{key: counts[key] for key in ("test", "test_targets")},
@@ -181,7 +262,7 @@ def main(folder: Path) -> int:
         if not path.is_file():
             print(f"{case.name}: not checked, no {path}")
             continue
-        ours, truth = prepared(case, path), expected(case.read(path), case.leave_one_out)
+        ours, truth = prepared(case, path), expected(case, case.read(path))
         wrong = {key: (ours[key], truth[key]) for key in truth if not _same(ours[key], truth[key])}
         failures += bool(wrong)
         print(f"{case.name}: {'DIFFERS ' + str(wrong) if wrong else 'equal '}{ours}")

@@ -62,8 +62,8 @@ def write_slates(folder: Path) -> None:
         labels = [int(random_.random() < 0.8) for _ in items]
         rows.append(f'{number},1,"{",".join(map(str, items))}","{",".join(map(str, labels))}"')
     compressed(folder / "slates_10k.csv.gz", rows)
-    items = [f'{k},"2,2,1,0.01,0.8",{100 + 7 * k},{1 + k // 11}' for k in range(1, 31)]
-    compressed(folder / "item_info_381.csv.gz", ["item_id,item_vec,price,location", *items])
+    table = [f'{k},"2,2,1,0.01,0.8",{100 + 7 * k},{1 + k // 11}' for k in range(1, 31)]
+    compressed(folder / "item_info_381.csv.gz", ["item_id,item_vec,price,location", *table])
 
 
 def write_ta_feng(folder: Path) -> None:

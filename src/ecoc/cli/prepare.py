@@ -35,7 +35,9 @@ class LogColumns:
     reward_column: Annotated[
         str | None, typer.Option(help="log: column of the reward, or an expression: 'quantity*price'.")
     ] = None
-    items: Annotated[str | None, typer.Option(help="log: file with the titles, prices and categories of items.")] = None
+    items: Annotated[
+        str | None, typer.Option(help="log, rl4rs: file with the titles, prices and categories of items.")
+    ] = None
     title: Annotated[str | None, typer.Option(help="log: column of the item's title.")] = None
     price: Annotated[str | None, typer.Option(help="log: column of the item's price.")] = None
     category: Annotated[str | None, typer.Option(help="log: column of the item's category.")] = None

@@ -144,9 +144,11 @@ class Stage:
                     self._explain("feedback", reader, fields, row - self._base, Reason.BAD_FEEDBACK)
         names = {name for name in self._feedback_names.values() if not isinstance(name, Reason)}
         if len(names) > _MOST_FEEDBACKS:
+            column = fields.feedback if isinstance(fields.feedback, str) else None
             raise InputError(
-                f"{reader.path}: column '{fields.feedback}' has more than {_MOST_FEEDBACKS} different values; "
-                f"if they are amounts, pass --reward-column {fields.feedback} instead of --feedback"
+                f"{reader.path}: {'the feedback' if column is None else f'column {column!r}'} has more than"
+                f" {_MOST_FEEDBACKS} different values; if they are amounts, pass --reward-column"
+                f" {column or 'EXPRESSION'} instead of --feedback"
             )
 
     def _feedback_name(self, raw: str) -> str | Reason:
