@@ -147,6 +147,12 @@ def test_transitions_of_a_basket_share_the_states_before_and_after_it() -> None:
     )
 
 
+def test_prefix_windows_that_read_their_target_are_refused() -> None:
+    """The state after one item of a basket is not the state after the basket."""
+    with dataset([Past(4, 4, baskets=(1, 2, 1))]) as data, pytest.raises(InputError, match=r"train\.windows=tile"):
+        windows(data, 3, "prefix", 1, next_states=True)
+
+
 def test_returns_of_a_basket_are_those_from_its_start() -> None:
     with dataset([Past(4, 4, baskets=(1, 2, 1))]) as data:
         batch = windows(data, 3, "tile", 1, returns=True)[0]
