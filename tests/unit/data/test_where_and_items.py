@@ -4,11 +4,13 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from data_case import prepare_text
 
 import ecoc
 from ecoc.data.describe import page, summary
+from ecoc.data.rewards import open_reward_scaler
 from ecoc.data.schema import Reason
 from ecoc.errors import InputError
 
@@ -130,3 +132,16 @@ def test_negative_rewards_are_counted(tmp_path: Path) -> None:
     data = prepare_text(tmp_path, log, reward_column="quantity*price", **OPTIONS)
     assert summary(data)["statistics"]["reward"]["negative"] == 2
     assert "2 events have a negative reward" in page(summary(data))
+
+
+def test_large_amounts_of_both_signs_are_clipped_and_counted(tmp_path: Path) -> None:
+    amounts = [(k % 997) / 100 for k in range(3000)]
+    amounts[5], amounts[6], amounts[7] = 1e6, -1e6, 2e5
+    log = "u,i,t,r\n" + "".join(f"a,{k % 9},{k},{amount}\n" for k, amount in enumerate([*amounts, 1.0]))
+    data = prepare_text(tmp_path, log, reward_column="r", split="leave-one-out")
+    scaler = open_reward_scaler(data, "auto", shuffle=False, seed=0)
+    scaled = scaler.of(data, np.arange(3000))
+    assert (float(scaled[5]), float(scaled[6]), float(scaled[7])) == (1.0, -1.0, 1.0)
+    assert scaler.clipped == (int((scaled == -1).sum()), 2)
+    assert "clipped to [-1, 1]" in str(scaler)
+    assert "2 at the top, 1 at the bottom" in str(scaler)
