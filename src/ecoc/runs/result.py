@@ -36,6 +36,8 @@ class CountsChoice(Config):
         without, best = f"{self.monitor} {self.without_counts:.4f}", f"{self.with_best_weight:.4f}"
         if self.weight:
             return f"weight {self.weight:g} chosen on validation, {without} → {best}"
+        if not self.best_weight:
+            return f"off: no weight improves validation ({without} without counts)"
         return f"off: no weight improves validation significantly ({without}, {best} with weight {self.best_weight:g})"
 
 

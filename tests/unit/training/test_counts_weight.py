@@ -20,6 +20,7 @@ from ecoc.experiment.variants import Length, settings, variant_of
 from ecoc.policies.counts import PolicyWithCounts, Transitions
 from ecoc.runs.config import open_preset
 from ecoc.runs.presets import presets
+from ecoc.runs.result import CountsChoice
 from ecoc.training import counts as choice_module
 from ecoc.training.counts import choose_counts_weight
 
@@ -98,9 +99,16 @@ def test_counts_of_noise_are_not_used(noise: Dataset, tmp_path: Path) -> None:
     chosen = run.result.counts
     assert chosen is not None and chosen.cases > 0
     assert chosen.weight == 0
-    assert str(chosen).startswith("off: no weight improves validation significantly (ndcg@20 0.")
+    assert str(chosen).startswith("off: no weight improves validation")
     assert not counts_file(run).exists()
     assert not isinstance(run.model.policy, PolicyWithCounts)
+
+
+def test_why_counts_are_off_is_said() -> None:
+    chosen = CountsChoice(weight=0, monitor="hr@5", without_counts=0.25, best_weight=0.5, with_best_weight=0.26, cases=9)
+    assert str(chosen) == "off: no weight improves validation significantly (hr@5 0.2500, 0.2600 with weight 0.5)"
+    none = chosen.model_copy(update={"best_weight": 0.0, "with_best_weight": 0.25})
+    assert str(none) == "off: no weight improves validation (hr@5 0.2500 without counts)"
 
 
 def test_without_held_out_sequences_there_is_nothing_to_choose_on(tmp_path: Path) -> None:
