@@ -105,7 +105,7 @@ def test_counts_of_noise_are_not_used(noise: Dataset, tmp_path: Path) -> None:
 
 
 def test_why_counts_are_off_is_said() -> None:
-    chosen = CountsChoice(weight=0, monitor="hr@5", without_counts=0.25, best_weight=0.5, with_best_weight=0.26, cases=9)
+    chosen = CountsChoice(weight=0, monitor="hr@5", without_counts=0.25, best_weight=0.5, with_best_weight=0.26)
     assert str(chosen) == "off: no weight improves validation significantly (hr@5 0.2500, 0.2600 with weight 0.5)"
     none = chosen.model_copy(update={"best_weight": 0.0, "with_best_weight": 0.25})
     assert str(none) == "off: no weight improves validation (hr@5 0.2500 without counts)"
