@@ -243,7 +243,7 @@ def converged(folder: Path) -> dict[str, Any]:
     ecoc.prepare("world:small", folder / "long", events=4_000, min_length=10)
     words = ["imitation", "long", "-o", "converged", "--methods", "ecoc-released", "--seeds", 1, "--steps", 30]
     done = call(folder, *words, "--until", "converged", "--protocol", "paper", "--encoders", "gru4rec", "--json")
-    assert "runs train until 3 validations, one per pass over the log, bring no improvement" in done.stderr
+    assert "runs train until 3 validations, one per 200,200 targets, bring no improvement" in done.stderr
     return dict(json.loads(done.stdout))
 
 

@@ -37,7 +37,8 @@ TRUTH_USERS = 2000  # users of a built-in world that a policy meets
 _FIXED_SECONDS = 0.5  # per job, for opening, saving and loading
 _EVALUATION = 3.0  # evaluating a case costs this many times ranking it: lists are analysed too, and caches are cold
 _TRUTH_DECISIONS = 20
-CONVERGED_PASSES = 10  # over the log, after which a run is expected to have converged; used for estimates only
+_CONVERGED = 12  # validations after which a run is expected to have converged; used for estimates only
+_VALIDATED_TARGETS = 200_000  # fewest targets between two validations of runs that end when they have converged
 _FORMER_OPTIONS: dict[str, dict[str, Any]] = {
     "ecoc": {"awr": 0.0, "critic_dropout": None, "kappa": 0.0, "reg_weights": "grad"},
 }
@@ -126,10 +127,10 @@ class Context:
 
     @property
     def length(self) -> Length:
-        """How long runs train. Runs that train until they have converged are validated once per pass over the log."""
+        """How long runs train."""
         if not self.request.until_converged:
             return Length(self.plan.steps)
-        return Length(self.plan.steps, until_converged=True, validate_every=pass_steps(self.data))
+        return Length(self.plan.steps, until_converged=True, validate_every=validation_steps(self.data))
 
     @property
     def options(self) -> Options:
@@ -314,7 +315,7 @@ class Context:
         averages = 2 if train.ema or spec.variant.method == "ecoc" else 1
         steps, validations = train.max_steps or 0, VALIDATIONS
         if spec.length.until_converged:
-            validations = min(CONVERGED_PASSES, round(spec.length.steps / spec.length.validate_every))
+            validations = min(_CONVERGED, round(spec.length.steps / spec.length.validate_every))
             steps = validations * (train.validate_every or 0)
         ranked = validations * averages * train.validation_cases
         cases = min(self.request.max_cases or self.data.counts.test_targets, self.data.counts.test_targets)
@@ -381,9 +382,13 @@ def step_settings(config: RunConfig) -> dict[str, Any]:
 _NOT_OF_STEPS = ("max_steps", "validate_every")
 
 
-def pass_steps(data: Dataset) -> int:
-    """Steps of BATCH_TARGETS targets in which a run learns from as many targets as the log has training transitions."""
-    return max(1, round((data.counts.train - data.counts.train_sequences) / BATCH_TARGETS))
+def validation_steps(data: Dataset) -> int:
+    """Steps of BATCH_TARGETS targets between two validations of runs that train until they have converged.
+
+    One pass over the training transitions, but more on a small log, where a pass is too short to see an improvement.
+    """
+    transitions = data.counts.train - data.counts.train_sequences
+    return round(max(transitions, _VALIDATED_TARGETS) / BATCH_TARGETS)
 
 
 _PROBE = Variant("probe", next(name for name in METHODS if METHODS[name].is_trained))

@@ -13,7 +13,7 @@ from ecoc.data.sequences import Dataset, open_data
 from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.experiment import EXPERIMENTS
-from ecoc.experiment.context import Context, Experiment, Request, pass_steps
+from ecoc.experiment.context import Context, Experiment, Request, validation_steps
 from ecoc.experiment.jobs import Clock, JobStore, Results
 from ecoc.experiment.plan import PLANS, Plan, Plans, parse_budget
 from ecoc.experiment.results import ReproductionResult, cell_rows
@@ -31,7 +31,7 @@ from ecoc.world import parse_world
 ALL = "all"
 _LOG = logging.getLogger("ecoc.experiment")
 _EPOCHS, _PAPER_EPOCHS, _LEAST_STEPS = 8, 20, 1000
-_MOST_PASSES = 25  # over the log, for runs that end when they have converged; the released code's largest number
+_MOST_VALIDATIONS = 25  # of runs that end when they have converged; the released code's largest number of epochs
 _PAPER_LENGTH = 10  # events of the shortest sequence in the paper
 _HTML = "report.html"
 
@@ -63,8 +63,8 @@ def reproduce(  # noqa: PLR0913 - one parameter per setting
     `trimmed` lists the cuts. At most `max_cases` test cases are ranked; 0: all. `exclude_seen` takes the items of a
     user's past out of every ranking.
 
-    With `until="converged"` every run trains until validation stops improving, for at most `steps` (default: 25 passes
-    over the log), and each method stands beside its controls. With `protocol="paper"` the data must be split 80/20 and
+    With `until="converged"` every run trains until validation stops improving, for at most `steps` (default: 25
+    validations), and each method stands beside its controls. With `protocol="paper"` the data must be split 80/20 and
     have sequences of at least 10 events, and all test positions are ranked.
 
     The logger `ecoc.experiment` gets the plan and each job as it ends.
@@ -193,7 +193,7 @@ def _title(dataset: Dataset, data: Dataset | StrPath) -> str:
 def _default_steps(data: Dataset, request: Request) -> int:
     """Steps per run if the call gives no number."""
     if request.until_converged:
-        return _MOST_PASSES * pass_steps(data)
+        return _MOST_VALIDATIONS * validation_steps(data)
     variant = VARIANTS["supervised"]
     windows = open_windows(data, settings(variant, "sasrec", data, length=Length(1)), METHODS[variant.method])
     return max(_LEAST_STEPS, windows.steps * (_PAPER_EPOCHS if preset_of(data) else _EPOCHS))

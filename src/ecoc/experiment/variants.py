@@ -174,10 +174,10 @@ class Length:
     def __str__(self) -> str:
         if not self.until_converged:
             return f"{self.steps:,} training steps per run"
-        passes = self.steps / self.validate_every
+        targets = self.validate_every * BATCH_TARGETS
         return (
-            f"runs train until {PATIENCE} validations, one per pass over the log, bring no improvement, or for"
-            f" {passes:.0f} passes"
+            f"runs train until {PATIENCE} validations, one per {targets:,} targets, bring no improvement, or for"
+            f" {self.steps / self.validate_every:.0f} validations"
         )
 
     def settings(self, batch_targets: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Every form maps the logits [N, K] of K candidates to log weights [N, K], -inf fo
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,8 +32,9 @@ def log_weights(logits: Tensor, xi: Xi, n1: int) -> Tensor | None:
     if n1 >= logits.shape[1]:
         return None
     perturbed = logits + sample_gumbel(*logits.shape) if xi == "gumbel" else logits
-    least = perturbed.topk(n1, 1, sorted=False).values.amin(1, keepdim=True)
-    return torch.zeros_like(logits).masked_fill_(perturbed < least, -torch.inf)
+    first = logits.shape[1] - n1
+    least = np.partition(perturbed.numpy(), first, axis=1)[:, first, None]  # faster than torch's topk
+    return torch.where(perturbed < torch.from_numpy(least), -torch.inf, 0.0)
 
 
 def sample_columns(logits: Tensor, count: int) -> Tensor:
