@@ -22,7 +22,7 @@ TIMED = {"s/epoch"}  # columns that are not the same twice
 ASKED = ["--methods", "supervised+ema,ecoc", "--encoders", "sasrec", "--seeds", 2, "--steps", 5, "--max-cases", 100]
 # One short repeat is enough to measure steps here.
 COMMAND = """
-from ecoc.experiment import cost
+from ecoc.training import cost
 cost._REPEATS = 1
 cost.measure.__kwdefaults__["repeat_seconds"] = 0.01
 """

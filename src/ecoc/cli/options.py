@@ -100,7 +100,14 @@ class Cases:
     data: DataFolder = None
     split: Annotated[str, typer.Option(help="Split to rank: test or validation.")] = "test"
     max_cases: MaxCases = 0
-    exclude_seen: ExcludeSeen = False
+    exclude_seen: Annotated[
+        bool | None,
+        typer.Option(
+            "--exclude-seen/--keep-seen",
+            help="Leave out the items of the user's past, or keep them.",
+            show_default="as in training: left out if the log never repeats an item",
+        ),
+    ] = None
     untrained: Annotated[
         bool, typer.Option("--untrained/--no-untrained", help="Add rows for popular, recent and markov.")
     ] = True

@@ -25,6 +25,10 @@ def train(  # noqa: PLR0913 - one parameter per option
         list[str] | None,
         typer.Option("--set", help="One setting, may be repeated: train.max_epochs=5, encoder.dim=32, method.n2=1000."),
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Processor time per thread, e.g. 10m: steps and validations are planned to end within it."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in the folder.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show how long each part of a step took.")] = False,
@@ -49,6 +53,7 @@ def train(  # noqa: PLR0913 - one parameter per option
             encoder=encoder,
             preset=preset,
             config=merged(load_toml(config) if config is not None else {}, settings),
+            budget=budget,
             resume=resume,
             overwrite=overwrite,
             progress=watch,

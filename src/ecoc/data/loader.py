@@ -16,7 +16,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.data.times import in_seconds
 from ecoc.errors import InputError
 
-Mode = Literal["random", "tile", "prefix"]
+Mode = Literal["random", "tile", "shifted", "prefix"]
 Ints = NDArray[np.int64]
 
 _BUCKET = 50  # batches whose windows are sorted by length as one group
@@ -41,10 +41,10 @@ class Windows:
     """Training windows of at most `length` + 1 events.
 
     `random`: one window per sequence and epoch, at a random position. `tile`: adjacent windows from the end of each
-    sequence backwards, so every event but the first is a target exactly once per epoch. `prefix`: one window per event,
-    and only its last event is a target, as in most published code. With `next_states` a prefix window also reads its
-    target, so that the state after it is known. If the dataset has baskets, the state before a basket predicts each of
-    its items.
+    sequence backwards, so every event but the first is a target exactly once per epoch. `shifted`: the same, with
+    borders that move from epoch to epoch. `prefix`: one window per event, and only its last event is a target, as in
+    most published code. With `next_states` a prefix window also reads its target, so that the state after it is known.
+    If the dataset has baskets, the state before a basket predicts each of its items, and `shifted` is `tile`.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per setting
@@ -90,8 +90,8 @@ class Windows:
         self._firsts = begin[self._sequences]
         self._first_targets = first_target[self._sequences] - self._firsts
         self._lengths = lengths[self._sequences]
-        self._fixed = None if mode == "random" else (self._tiles() if mode == "tile" else self._prefixes())
-        plan = self._fixed or self._random(np.random.default_rng(0))
+        self._fixed = {"tile": self._tiles, "prefix": self._prefixes}[mode]() if mode in ("tile", "prefix") else None
+        plan = self._fixed or self._drawn(np.random.default_rng(0))
         self.windows = len(plan.first)
         self.targets = self._targets(plan)
         self.batch = batch or int(np.clip(round(targets * self.windows / self.targets), 1, self.windows))
@@ -108,6 +108,9 @@ class Windows:
             first = next_start(self.data.baskets, np.minimum(first, len(self.data.items) - 1))
         return int(np.maximum(plan.first + plan.size - first, 0).sum())
 
+    def _drawn(self, random: np.random.Generator) -> _Plan:
+        return self._random(random) if self.mode == "random" else self._shifted(random)
+
     def _random(self, random: np.random.Generator) -> _Plan:
         size = np.minimum(self._lengths, self.length + 1)
         earliest = np.maximum(self._first_targets + 1 - size, 0)  # so that the last event, at least, is a target
@@ -123,19 +126,32 @@ class Windows:
             row, first, size = tile(self.data.baskets, part, self.length)
             return _Plan(first, size, self._sequences[row])
         counts = -(-(self._lengths - 1) // self.length)
-        row = np.repeat(np.arange(len(counts)), counts)
-        number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 is the last window
+        row, number = _numbered(counts)  # 0 is the last window
         stop = self._lengths[row] - number * self.length
         kept = stop > self.min_history  # others hold no target
         row, stop = row[kept], stop[kept]
         size = np.minimum(stop, self.length + 1)
         return _Plan(self._firsts[row] + stop - size, size, self._sequences[row])
 
+    def _shifted(self, random: np.random.Generator) -> _Plan:
+        """Tiles whose last window is shorter by a random number of targets, as many as fit without another window.
+
+        So each epoch has the same number of windows, and every target is in exactly one of them.
+        """
+        if self.data.baskets is not None:  # a border inside a basket would separate items from the state before it
+            return self._tiles()
+        targets = self._lengths - self.min_history
+        counts = -(-targets // self.length)
+        shift = random.integers(0, counts * self.length - targets + 1)
+        row, number = _numbered(counts)  # 0 is the last window
+        stop = self._lengths[row] - np.where(number > 0, number * self.length - shift[row], 0)
+        size = np.minimum(stop, self.length + 1)
+        size -= np.where((number == 0) & (counts[row] > 1), shift[row], 0)
+        return _Plan(self._firsts[row] + stop - size, size, self._sequences[row])
+
     def _prefixes(self) -> _Plan:
-        counts = self._lengths - self._first_targets
-        row = np.repeat(np.arange(len(counts)), counts)
-        place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + self._first_targets[row]
-        target = self._firsts[row] + place
+        row, number = _numbered(self._lengths - self._first_targets)
+        target = self._firsts[row] + number + self._first_targets[row]
         end = self.data.history_end(target)
         size = np.minimum(end - self._firsts[row], self.length - self._reads_target) + 1
         return _Plan(end + 1 - size, size, self._sequences[row], target)
@@ -143,7 +159,7 @@ class Windows:
     def _shuffled(self, epoch: int) -> _Plan:
         """The windows of an epoch: shuffled, grouped by length to reduce padding, then shuffled batch by batch."""
         random = np.random.default_rng([self.seed, epoch] if epoch >= 0 else [self.seed, 0, 1])
-        plan = self._fixed or self._random(random)
+        plan = self._fixed or self._drawn(random)
         order = random.permutation(len(plan.first))
         group = np.arange(len(order)) // (_BUCKET * self.batch)
         order = order[np.lexsort((plan.size[order], group))]
@@ -235,8 +251,8 @@ def open_cases(data: Dataset, split: str, *, min_history: int, most: int, seed: 
         first = offsets[:-1] + min_history
         stop = np.where(held_out, offsets[:-1] + trained, first)
     counts = np.maximum(stop - first, 0)
-    sequence = np.repeat(np.arange(len(counts)), counts)
-    event = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts) + first[sequence]
+    sequence, number = _numbered(counts)
+    event = number + first[sequence]
     if data.baskets is not None:
         has_history = data.history_end(event) - offsets[sequence] >= min_history
         event, sequence = event[has_history], sequence[has_history]
@@ -286,6 +302,12 @@ def open_train_sequences(data: Dataset, reward_scaler: RewardScaler | None = Non
     return TrainSequences(
         np.asarray(data.items[event], np.int64), offsets, (reward_scaler or RewardScaler(1.0)).of(data, event), previous
     )
+
+
+def _numbered(counts: Ints) -> tuple[Ints, Ints]:
+    """`counts[r]` entries for each row r: their rows, and their numbers within the row, from 0."""
+    row = np.repeat(np.arange(len(counts)), counts)
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _returns(data: Dataset, reward_scaler: RewardScaler) -> NDArray[np.float32]:

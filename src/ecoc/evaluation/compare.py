@@ -9,10 +9,10 @@ import numpy as np
 
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
-from ecoc.evaluation.evaluator import RECENT_IS_POPULAR, Options, RankingEvaluator, RankingResult
+from ecoc.evaluation.evaluator import Options, RankingEvaluator, RankingResult
 from ecoc.evaluation.metrics import NAMES, check_metrics
 from ecoc.evaluation.metrics import metrics as values_of
-from ecoc.evaluation.opening import common_data, open_models
+from ecoc.evaluation.opening import common_data, excludes_seen, open_models
 from ecoc.evaluation.results import Comparison, PairedDifference, RankedPolicy
 from ecoc.evaluation.statistics import holm, paired
 from ecoc.model import Model
@@ -30,7 +30,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
     metrics: Sequence[str] = COMPARED,
     split: str = "test",
     max_cases: int = 0,
-    exclude_seen: bool = False,
+    exclude_seen: bool | None = None,
     untrained: bool = True,
     rank_by: RankBy | None = None,
     w: float | None = None,
@@ -55,7 +55,8 @@ def compare(  # noqa: PLR0913 - one parameter per option
     history = opened[0].config.train.min_history
     if any(model.config.train.min_history != history for model in opened):
         raise InputError("the runs differ in train.min_history, so they have no common test cases; train them alike")
-    options = Options(split, max_cases, exclude_seen, history, seed)
+    is_excluded = excludes_seen(opened, exclude_seen)
+    options = Options(split, max_cases, is_excluded, history, seed)
     evaluator = RankingEvaluator(dataset, options)
     not_saved: list[str] = []
     results = [_ranked(model, evaluator, watch, not_saved if save else None) for model in opened]
@@ -68,7 +69,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
         split=split,
         cases=len(evaluator.cases),
         users=len(np.unique(evaluator.users)),
-        exclude_seen=exclude_seen,
+        exclude_seen=is_excluded,
         runs=[
             RankedPolicy(
                 name=name,
@@ -79,7 +80,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
             for (name, result), model in zip_longest(named.items(), opened)
         ],
         pairs=_pairs(named, len(opened), evaluator, tested),
-        notes=[RECENT_IS_POPULAR] if exclude_seen and untrained else [],
+        notes=evaluator.notes(is_default=exclude_seen is None, untrained=untrained),
     )
     if save:
         modes = (f"{name} {model.policy.ranking_mode}" for name, model in zip(named, opened, strict=False))

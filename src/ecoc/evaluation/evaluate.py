@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecoc.data.sequences import Dataset
-from ecoc.evaluation.evaluator import RECENT_IS_POPULAR, Options, RankingEvaluator, RankingResult
+from ecoc.evaluation.evaluator import Options, RankingEvaluator, RankingResult
 from ecoc.evaluation.metrics import NAMES, check_metrics
 from ecoc.evaluation.metrics import metrics as values_of
-from ecoc.evaluation.opening import data_of
+from ecoc.evaluation.opening import data_of, excludes_seen
 from ecoc.evaluation.ranks import is_seen
 from ecoc.evaluation.results import Baseline, EvaluationResult, Subset
 from ecoc.evaluation.statistics import bootstrap
@@ -28,7 +28,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     metrics: Sequence[str] = NAMES,
     split: str = "test",
     max_cases: int = 0,
-    exclude_seen: bool = False,
+    exclude_seen: bool | None = None,
     untrained: bool = True,
     rank_by: RankBy | None = None,
     w: float | None = None,
@@ -40,14 +40,16 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     """Rank the true next item of every test case among all items, and average metrics with 95 % intervals over users.
 
     `metrics` are HR, MRR and NDCG at 5, 10 and 20 unless others are named. `max_cases` ranks a seeded sample only.
-    `exclude_seen` leaves the items of a user's past out of the ranking (the paper keeps them). `untrained` adds rows
-    for popular, recent and markov. `rank_by`, `w` and `m` set the ranking mode of a policy with a critic. The result
-    and the ranks are saved in the run, unless `save` is off or the folder is read-only.
+    `exclude_seen` leaves the items of a user's past out of the ranking (the paper keeps them); none: as validation did
+    in training (`train.exclude_seen`). `untrained` adds rows for popular, recent and markov. `rank_by`, `w` and `m` set
+    the ranking mode of a policy with a critic. The result and the ranks are saved in the run, unless `save` is off or
+    the folder is read-only.
     """
     names = check_metrics(metrics)
     opened = (model if isinstance(model, Model) else load(model)).ranked_by(rank_by, w=w, m=m)
     dataset = data_of(opened, data)
-    options = Options(split, max_cases, exclude_seen, opened.config.train.min_history, seed)
+    is_excluded = excludes_seen([opened], exclude_seen)
+    options = Options(split, max_cases, is_excluded, opened.config.train.min_history, seed)
     watch = progress or no_progress
     evaluator = RankingEvaluator(dataset, options)
     ranked = evaluator.evaluate(opened.name, opened.policy, watch)
@@ -61,7 +63,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
         cases=len(evaluator.cases),
         users=len(np.unique(evaluator.users)),
         items=opened.policy.items,
-        exclude_seen=exclude_seen,
+        exclude_seen=is_excluded,
         ranking_mode=opened.policy.ranking_mode,
         **_quality(ranked, seen, names),
         intervals={name: (float(low), float(high)) for name, (low, high) in zip(names, intervals, strict=True)},
@@ -69,7 +71,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
             Baseline(name=baseline.name, ranking_mode="policy", **_quality(baseline, seen, names))
             for baseline in baselines
         ],
-        notes=[RECENT_IS_POPULAR] if exclude_seen and untrained else [],
+        notes=evaluator.notes(is_default=exclude_seen is None, untrained=untrained),
         seconds=ranked.seconds,
     )
     if not save:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoc.arguments import as_choice, as_count, as_flag
+from ecoc.arguments import as_choice, as_count
 from ecoc.data.loader import dims_of, histories, open_cases, open_train_sequences
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
@@ -27,6 +27,10 @@ from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
 UNTRAINED = tuple(name for name in METHODS if not METHODS[name].is_trained)
 _LIST_LENGTH = 10
 _MOST_LISTS = 10_000  # cases whose lists are measured beyond accuracy
+SEEN_LEFT_OUT = (
+    "items of the user's past are left out, as in the validations of training (train.exclude_seen); --keep-seen ranks"
+    " them too"
+)
 RECENT_IS_POPULAR = (
     "recent equals popular here: it ranks items of the user's past first, and those are left out of the ranking"
 )
@@ -44,7 +48,6 @@ class Options:
 
     def __post_init__(self) -> None:
         as_choice(self.split, "split", ("test", "validation"))
-        as_flag(self.exclude_seen, "exclude_seen")
         for name in ("max_cases", "seed"):
             object.__setattr__(self, name, as_count(getattr(self, name), name))
 
@@ -122,6 +125,12 @@ class RankingEvaluator:
             method.fit_statistics(self.sessions)
             results.append(self.evaluate(name, method.policy, watch))
         return results
+
+    def notes(self, *, is_default: bool, untrained: bool) -> list[str]:
+        """What a reader has to know about seen items; `is_default`: nobody asked to leave them out."""
+        if not self.options.exclude_seen:
+            return []
+        return [SEEN_LEFT_OUT] * is_default + [RECENT_IS_POPULAR] * untrained
 
     def save_ranks(self, model: Model, result: RankingResult) -> None:
         """Keep the ranks in the run, for paired tests."""

@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ecoc.arguments import as_list
+from ecoc.arguments import as_flag, as_list
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.errors import InputError
 from ecoc.model import Model, load
@@ -55,3 +55,13 @@ def _check_same_data(model: Model, data: Dataset) -> None:
     trained_on = model.run.result.data
     if trained_on is None or trained_on.checksum != data.checksum:
         raise InputError(f"{model.name}: was trained on other data than {data.path}; judge it on its own dataset")
+
+
+def excludes_seen(models: Sequence[Model], exclude_seen: bool | None) -> bool:
+    """Whether to leave out the items of a user's past: as asked for, or as validation did when the models trained."""
+    if exclude_seen is not None:
+        return as_flag(exclude_seen, "exclude_seen")
+    settings = {model.config.train.exclude_seen for model in models}
+    if len(settings) > 1:
+        raise InputError("the runs differ in train.exclude_seen; say --exclude-seen or --keep-seen for all of them")
+    return settings.pop()

@@ -15,7 +15,7 @@ from ecoc.policies.base import Policy
 from ecoc.policies.ranking import Query
 
 REPEATS = 0.2  # share of targets seen before, below which a log counts as one without repeats
-_CASES = 1024  # encoded at a time
+_CASES = 128  # encoded at a time; more do not fit the cache
 
 
 def rank_cases(

@@ -15,7 +15,6 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.evaluation.evaluator import Options, RankingEvaluator, RankingResult
 from ecoc.evaluation.metrics import KS
 from ecoc.evaluation.ranks import is_seen
-from ecoc.experiment.cost import StepCost, measure
 from ecoc.experiment.jobs import Arrays, Job, JobStore, Results
 from ecoc.experiment.plan import Plan
 from ecoc.experiment.results import EarnedViews, RankedViews, RunOutcome, TrueReward, ViewQuality
@@ -29,6 +28,7 @@ from ecoc.reporting.document import Section
 from ecoc.runs.config import RunConfig, open_preset
 from ecoc.runs.folder import RESULT
 from ecoc.storage.atomic import json_bytes, write_whole
+from ecoc.training.cost import StepCost, measure
 from ecoc.training.train import train
 from ecoc.world import Market
 
@@ -44,7 +44,7 @@ _FORMER_OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Options that methods had in version 0.1, with the defaults that are now fixed: its jobs are found by them."""
 _LATER_OPTIONS: dict[str, dict[str, Any]] = {
-    "train": {"counts": "off", "monitor": "ndcg@20"},
+    "train": {"counts": "off", "exclude_seen": False, "monitor": "ndcg@20"},
     "method": {"optimise": "together"},
 }
 """Options that version 0.1 did not have, by section, with the defaults that it had fixed."""

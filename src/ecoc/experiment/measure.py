@@ -18,12 +18,12 @@ import torch
 
 from ecoc.data.sequences import open_data
 from ecoc.errors import EcocError, ResourceError, is_out_of_memory
-from ecoc.experiment.cost import measure, random_steps, timed
 from ecoc.experiment.results import Measurement
 from ecoc.profiling import peak_rss
 from ecoc.progress import ProgressCallback
 from ecoc.runs.config import RunConfig
-from ecoc.training.train import SPARSE_FROM
+from ecoc.training.cost import measure, random_steps, timed
+from ecoc.training.opening import SPARSE_FROM
 
 MOST_SECONDS = 20.0  # per step; slower steps are not repeated
 MOST_BYTES = 6 << 30

@@ -1,38 +1,19 @@
 """The plan of an experiment: everything requested, or as much of it as fits a time budget, with a list of cuts."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ecoc.errors import InputError
+from ecoc.durations import readable
 from ecoc.storage.atomic import json_bytes, write_whole
 
 PLANS = "plan.json"
 SHARE = 0.8  # of a budget that is planned; the rest is a reserve
 _LEAST_STEPS = 200
 _LEAST_SHARE = 0.1  # of the requested steps
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-_LONGEST = 10 * 365 * 24 * 3600.0
-
-
-def parse_budget(text: str) -> float:
-    """`30m`, `90s`, `2h` or `1h30m` as seconds."""
-    match = re.fullmatch(r"(?=\d)(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip().lower())
-    seconds = 0.0 if match is None else sum(float(match[n + 1] or 0) * _UNITS[unit] for n, unit in enumerate("hms"))
-    if not 0 < seconds <= _LONGEST:
-        raise InputError(f"--budget {text[:40]!r} is not a time; expected e.g. 90s, 30m, 2h or 1h30m")
-    return seconds
-
-
-def readable(seconds: float) -> str:
-    """Seconds as readable text."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ import ecoc
 from ecoc.arguments import StrPath, as_choice, as_count, as_path, as_text
 from ecoc.data.prepare import prepare
 from ecoc.data.sequences import Dataset, open_data
+from ecoc.durations import parse_budget
 from ecoc.encoders import ENCODERS
 from ecoc.errors import ArtifactError, InputError, did_you_mean
 from ecoc.experiment import EXPERIMENTS
 from ecoc.experiment.context import Context, Experiment, Request, validation_steps
 from ecoc.experiment.jobs import Clock, JobStore, Results
-from ecoc.experiment.plan import PLANS, Plan, Plans, parse_budget
+from ecoc.experiment.plan import PLANS, Plan, Plans
 from ecoc.experiment.results import ReproductionResult, cell_rows
 from ecoc.experiment.runner import Runner, jobs_of
 from ecoc.experiment.variants import VARIANTS, Length, preset_of, settings, variant_of
@@ -25,7 +26,8 @@ from ecoc.reporting.document import Document, Section, load_document, save_docum
 from ecoc.reporting.provenance import made_with
 from ecoc.reporting.write import report
 from ecoc.storage.atomic import lock
-from ecoc.training.train import open_windows, torch_threads
+from ecoc.training.opening import open_windows
+from ecoc.training.train import torch_threads
 from ecoc.world import parse_world
 
 ALL = "all"

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ecoc.durations import readable
 from ecoc.experiment.context import Context, Experiment
 from ecoc.experiment.jobs import Clock, Job, JobResult, Results, in_order, run_jobs
-from ecoc.experiment.plan import SHARE, Plan, Plans, cuts, fit, readable
+from ecoc.experiment.plan import SHARE, Plan, Plans, cuts, fit
 from ecoc.experiment.results import SHOWN_METRIC, EarnedViews, Measurement, RankedViews
 from ecoc.experiment.variants import variant_of
 from ecoc.progress import ProgressCallback

@@ -27,7 +27,8 @@ class TrainConfig(Config):
     batch_targets: int = Field(700, ge=1, le=10_000_000, description="targets per step when batch is not given")
     windows: Mode = Field(
         "random",
-        description="random: one window per sequence and epoch; tile: every event once; prefix: one window per target",
+        description="random: one window per sequence and epoch; tile: every event once; shifted: the same with borders"
+        " that move from epoch to epoch; prefix: one window per target",
     )
     min_history: int = Field(
         1, ge=1, le=10_000, description="fewest events before a target, in training and validation"
@@ -46,6 +47,9 @@ class TrainConfig(Config):
     )
     validate_every: int | None = Field(None, ge=1, description="steps between validations; none: once per epoch")
     validation_cases: int = Field(5000, ge=0, description="held-out events that a validation ranks; 0: all")
+    exclude_seen: bool = Field(
+        False, description="validation, and evaluation by default, leave out the items of a user's past"
+    )
     patience: int = Field(
         5, ge=0, description="stops after this many validations without improvement; 0: no early stop"
     )
@@ -130,15 +134,22 @@ def _section(values: Mapping[str, Any], name: str, where: str) -> dict[str, Any]
     return dict(section)
 
 
-def compose(
-    *layers: Mapping[str, Any], encoder: str | None = None, method: str | None = None, preset: str | None = None
-) -> RunConfig:
-    """Settings in order of strength: defaults < preset < layers, left to right; `encoder` and `method` are names."""
+def names(
+    *layers: Mapping[str, Any], encoder: str | None = None, method: str | None = None
+) -> dict[Literal["encoder", "method"], str]:
+    """The names of the encoder and the method: those given, else those in the strongest layer that has one."""
     chosen = {"encoder": "sasrec", "method": "supervised"}
     for layer in layers:
         _section(layer, "train", "config")
         chosen = {key: str(_section(layer, key, "config").get("name", name)) for key, name in chosen.items()}
-    chosen = {"encoder": encoder or chosen["encoder"], "method": method or chosen["method"]}
+    return {"encoder": encoder or chosen["encoder"], "method": method or chosen["method"]}
+
+
+def compose(
+    *layers: Mapping[str, Any], encoder: str | None = None, method: str | None = None, preset: str | None = None
+) -> RunConfig:
+    """Settings in order of strength: defaults < preset < layers, left to right; `encoder` and `method` are names."""
+    chosen = names(*layers, encoder=encoder, method=method)
     values: dict[str, Any] = open_preset(preset, **chosen) if preset else {}
     for layer in layers:
         values = merged(values, layer)

@@ -39,7 +39,7 @@ from ecoc.training.signals import Signals
 from ecoc.training.step import DivergedError, TrainStep
 
 _LOGGED_METRICS = ("hr@10", "ndcg@10", "ndcg@20")
-_CALIBRATION_WINDOWS = 20_000  # most training windows a policy is calibrated on before it is validated
+CALIBRATION_WINDOWS = 20_000  # most training windows a policy is calibrated on before it is validated
 
 
 @dataclass(frozen=True)
@@ -243,14 +243,20 @@ class Loop:
     def _measure(self, policy: Policy, signals: Signals) -> dict[str, float]:
         self._adapt(policy, self.method.calibrate)
         ranked = policy.ranked_by("policy")
-        ranks = rank_cases(ranked, self.setup.data, self.setup.cases, stop=lambda: bool(signals.number))
+        ranks = rank_cases(
+            ranked,
+            self.setup.data,
+            self.setup.cases,
+            exclude_seen=self.config.exclude_seen,
+            stop=lambda: bool(signals.number),
+        )
         return means(ranks, tuple(dict.fromkeys((*NAMES, self.config.monitor))))
 
     def _adapt(self, policy: Policy, adapt: Callable[[Policy, Iterator[Batch]], None]) -> None:
         """Let the method calibrate or finalize a policy on training windows, without an effect on training."""
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             was_training = policy.training
-            adapt(policy.train(False), self.setup.windows.sample(_CALIBRATION_WINDOWS))
+            adapt(policy.train(False), self.setup.windows.sample(CALIBRATION_WINDOWS))
             policy.train(was_training)
 
     def _call_back_step(self, result: StepResult) -> None:

@@ -12,10 +12,11 @@ import torch
 
 from ecoc.arguments import StrPath, as_flag, as_list, as_mapping, as_path, refusal
 from ecoc.config import load_toml
-from ecoc.data.loader import Windows, dims_of, open_cases, open_train_sequences
+from ecoc.data.loader import dims_of, open_cases, open_train_sequences
 from ecoc.data.rewards import RewardScaler, open_reward_scaler
 from ecoc.data.schema import ITEMS
 from ecoc.data.sequences import Dataset, open_data
+from ecoc.durations import parse_budget
 from ecoc.errors import InputError, Terminated, is_out_of_memory
 from ecoc.evaluation.metrics import open_metric
 from ecoc.methods import Method
@@ -24,17 +25,18 @@ from ecoc.policies.base import load_weights
 from ecoc.profiling import peak_rss
 from ecoc.progress import Callback, ProgressCallback, no_progress
 from ecoc.runs.config import RunConfig, compose
+from ecoc.runs.derived import as_settings, derive, in_effect
 from ecoc.runs.folder import BEST, RESULT, Run
 from ecoc.runs.result import CountsChoice, TrainResult
 from ecoc.runs.status import resume_command, run_status
 from ecoc.storage.atomic import file_sha256, json_bytes, lock, write_whole
 from ecoc.storage.checkpoint import load_checkpoint, load_latest, remove_partial, save_checkpoint
+from ecoc.training.budget import Budget
 from ecoc.training.counts import add_counts
 from ecoc.training.folder import begin_run, check_same_names, check_same_settings, is_begun, make_parent, remove_run
 from ecoc.training.loop import Loop, Setup, step_seed
 from ecoc.training.metrics_log import MetricsLog
-
-SPARSE_FROM = 50_000  # items; below, updating every row of the table is as fast as finding the touched ones
+from ecoc.training.opening import is_sparse, open_windows
 
 
 def train(  # noqa: PLR0913 - one parameter per choice
@@ -45,6 +47,7 @@ def train(  # noqa: PLR0913 - one parameter per choice
     encoder: str | None = None,
     preset: str | None = None,
     config: RunConfig | Mapping[str, Any] | StrPath | None = None,
+    budget: str | float | None = None,
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
@@ -55,7 +58,11 @@ def train(  # noqa: PLR0913 - one parameter per choice
     """Train a policy on a prepared dataset, into run folder `out`.
 
     `method` (default supervised) and `encoder` (default sasrec) are names. `config` is a RunConfig, a mapping with
-    sections encoder, method and train, or a TOML file of that shape; it takes precedence over the preset.
+    sections encoder, method and train, or a TOML file of that shape; it takes precedence over the preset. Without a
+    preset, settings that `config` leaves open are derived from the data (`ecoc.runs.derived`) and logged.
+
+    `budget`, such as "10m" or a number of seconds, plans the number of steps and validations so that training ends
+    within this processor time per thread.
 
     With `resume` an interrupted run continues and ends as if it had not been interrupted; a finished one is left as it
     is. With `overwrite` a run that is in the folder is removed first.
@@ -74,7 +81,8 @@ def train(  # noqa: PLR0913 - one parameter per choice
     def composed(below: Mapping[str, Any]) -> RunConfig:
         return compose(below, *layers, encoder=encoder, method=method, preset=preset)
 
-    run, chosen = Run(as_path(out, "out")), composed({})
+    run, chosen, reasons = Run(as_path(out, "out")), composed({}), list[str]()
+    limit = None if budget is None else Budget(parse_budget(budget), chosen.train)
     callbacks = as_list(callbacks, "callbacks", "a list of callbacks")
     _check(chosen, callbacks)
     make_parent(run.path.absolute())
@@ -83,6 +91,14 @@ def train(  # noqa: PLR0913 - one parameter per choice
             remove_run(run)
         is_fresh = not is_begun(run, resume=resume)
         if is_fresh:
+            choices = []
+            if preset is None:
+                derived = derive(dataset, encoder=chosen.encoder_name, method=chosen.method_name)
+                choices = in_effect(derived, *layers)
+            if limit is not None:
+                with torch_threads(chosen.train.threads):
+                    choices = limit.plan(dataset, choices, composed)
+            chosen, reasons = composed(as_settings(choices)), [str(choice) for choice in choices]
             begin_run(run, dataset, chosen)
         else:
             check_same_names(run, encoder=encoder, method=method)
@@ -91,7 +107,8 @@ def train(  # noqa: PLR0913 - one parameter per choice
                 return run
         try:
             with torch_threads(chosen.train.threads):
-                _work(run, dataset, chosen, callbacks, progress or no_progress)
+                watchers = callbacks if limit is None else [*callbacks, limit]
+                _work(run, dataset, chosen, reasons, watchers, progress or no_progress)
         except (KeyboardInterrupt, Terminated) as error:
             error.args = (_interrupted(error, run, dataset),)
             raise
@@ -148,10 +165,17 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def _work(
-    run: Run, data: Dataset, config: RunConfig, callbacks: Sequence[Callback], progress: ProgressCallback
+    run: Run,
+    data: Dataset,
+    config: RunConfig,
+    reasons: Sequence[str],
+    callbacks: Sequence[Callback],
+    progress: ProgressCallback,
 ) -> None:
     settings = config.train
     metrics_log = MetricsLog(run.path, tensorboard=settings.tensorboard)
+    for reason in reasons:
+        metrics_log.info(reason)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(step_seed(settings.seed, -1))
         method = build_method(config, dims_of(data))
@@ -260,41 +284,17 @@ def _add_counts(loop: Loop, setting: float | Literal["auto"]) -> CountsChoice:
     setup, config, policy = loop.setup, loop.config, loop.method.policy
     best = load_checkpoint(loop.run.checkpoints, BEST)
     load_weights(policy, best.tensors, where=str(loop.run.checkpoints / BEST))
-    choice = add_counts(loop.run, setup.data, policy, setting, setup.cases, monitor=config.monitor, exclude_seen=False)
+    choice = add_counts(
+        loop.run,
+        setup.data,
+        policy,
+        setting,
+        setup.cases,
+        monitor=config.monitor,
+        exclude_seen=config.exclude_seen,
+    )
     setup.metrics_log.info(f"counts: {choice}")
     return choice
-
-
-def open_windows(
-    data: Dataset, config: RunConfig, method: Method | type[Method], reward_scaler: RewardScaler | None = None
-) -> Windows:
-    """The training windows of a run, with what its method needs."""
-    settings = config.train
-    return Windows(
-        data,
-        config.encoder.length,
-        batch=settings.batch or 0,
-        targets=settings.batch_targets,
-        mode=settings.windows,
-        min_history=settings.min_history,
-        seed=settings.seed,
-        reward_scaler=reward_scaler,
-        terminal_every=settings.terminal_every,
-        returns=method.needs_returns,
-        next_states=method.needs_next,
-    )
-
-
-def is_sparse(config: RunConfig, method: Method, data: Dataset) -> bool:
-    """Whether only touched rows of the item table are updated; a loss or encoder that reads all rows rules it out."""
-    can = bool(method.sparse_parameters())
-    if config.train.table == "sparse" and not can:
-        raise InputError(
-            "train.table = sparse: this loss, encoder or exploration reads every row of the table; choose dense or auto"
-        )
-    return can and (
-        config.train.table == "sparse" or (config.train.table == "auto" and data.counts.items > SPARSE_FROM)
-    )
 
 
 def _plan(loop: Loop) -> list[str]:

@@ -16,7 +16,7 @@ from ecoc.data.loader import Mode, Windows, open_cases
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 
-MODES: tuple[Mode, ...] = ("random", "tile", "prefix")
+MODES: tuple[Mode, ...] = ("random", "tile", "shifted", "prefix")
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -146,6 +146,41 @@ def test_tiles_make_every_event_but_the_first_a_target_once(
 
 @settings(max_examples=100, deadline=None)
 @given(logs(), st.integers(1, 6), st.integers(1, 5), st.integers(1, 4), st.integers(0, 2**63 - 1))
+def test_shifted_tiles_make_the_same_events_targets_once_in_as_many_windows(
+    pasts: list[Past], length: int, batch: int, min_history: int, seed: int
+) -> None:
+    if not learnt(pasts, min_history):
+        return
+    with dataset(pasts) as data:
+        windows = open_windows(data, "shifted", length=length, batch=batch, min_history=min_history, seed=seed)
+        wanted = Counter(
+            sum(past.events for past in pasts[:k]) + place + 1
+            for k in learnt(pasts, min_history)
+            for place in range(min_history, pasts[k].train)
+        )
+        fewest = sum(-(-(pasts[k].train - min_history) // length) for k in learnt(pasts, min_history))
+        for epoch in (0, 1, 5):
+            rows = epoch_of(windows, epoch)
+            assert Counter(item for row in rows for item in row.target if item != PAD) == wanted
+            assert len(rows) == windows.windows == fewest
+            for row in rows:
+                first = row.items[0] - 1 - sum(past.events for past in pasts[: row.user - 1])
+                stop = first + len(row.items) + 1
+                assert len(row.items) <= length
+                assert row == expected_row(pasts, row.user - 1, first, stop, "shifted", min_history)
+        assert windows.targets == sum(wanted.values())
+
+
+def test_shifted_borders_lie_anywhere_that_needs_no_further_window_equally_often() -> None:
+    with dataset([Past(9, 9)]) as data:  # 8 targets in 3 windows of at most 3: the last has 3 or 2
+        windows = open_windows(data, "shifted", length=3, batch=3)
+        borders = Counter(tuple(sorted(row.items[0] for row in epoch_of(windows, epoch))) for epoch in range(400))
+    assert set(borders) == {(1, 3, 6), (1, 4, 7)}
+    assert all(150 <= times <= 250 for times in borders.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(logs(), st.integers(1, 6), st.integers(1, 5), st.integers(1, 4), st.integers(0, 2**63 - 1))
 def test_prefixes_are_one_row_a_target_with_its_history(
     pasts: list[Past], length: int, batch: int, min_history: int, seed: int
 ) -> None:
@@ -259,7 +294,7 @@ def test_epochs_and_seeds_differ(mode: Mode) -> None:
         windows, other = (open_windows(data, mode, batch=4, seed=seed) for seed in (0, 1))
         orders = [tuple(epoch_of(w, epoch)) for w in (windows, other) for epoch in range(4)]
         assert len(set(orders)) == 8
-        if mode != "random":
+        if mode in ("tile", "prefix"):
             assert len({frozenset(Counter(order).items()) for order in orders}) == 1
 
 

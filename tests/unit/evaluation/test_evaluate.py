@@ -12,6 +12,7 @@ from evaluate_case import ITEMS, fresh_copies, judged_runs, kept, prepared, slow
 import ecoc
 from ecoc.data.loader import open_cases
 from ecoc.data.sequences import Dataset
+from ecoc.errors import InputError
 from ecoc.evaluation.metrics import NAMES
 from ecoc.evaluation.ranks import is_seen
 from ecoc.evaluation.results import Baseline, EvaluationResult
@@ -226,3 +227,37 @@ def test_a_result_prints_as_a_table_and_becomes_a_frame(runs: Path) -> None:
     compared = ecoc.compare([runs / "sasrec"], max_cases=30)
     assert compared.to_table().num_rows == len(compared.pairs) == 9
     assert "markov" in str(compared)
+
+
+def without_repeats(folder: Path) -> Dataset:
+    """A log in which nobody takes an item twice."""
+    events = [(user, (7 * user + k) % 60, 100 * k + user) for user in range(40) for k in range(9)]
+    rows = [(f"u{user}", f"i{item}", 1_600_000_000 + second) for user, item, second in events]
+    return prepared(folder / "data", rows, split="leave-one-out", validation=0.2)
+
+
+def test_seen_items_are_left_out_by_default_as_in_training(tmp_path: Path) -> None:
+    data = without_repeats(tmp_path)
+    run = trained(data, tmp_path / "run", "sasrec")
+    other = trained(data, tmp_path / "other", "markov", exclude_seen=False)
+    config = ecoc.Run(run).config()
+    assert config.train.exclude_seen
+    by_default, asked = ecoc.evaluate(run), ecoc.evaluate(run, exclude_seen=True)
+    assert by_default.exclude_seen
+    assert by_default.metrics == asked.metrics != ecoc.evaluate(run, exclude_seen=False).metrics
+    assert any("--keep-seen" in note for note in by_default.notes)
+    assert not any("--keep-seen" in note for note in asked.notes)
+    assert ecoc.compare([run]).exclude_seen
+    assert not ecoc.evaluate(other).exclude_seen
+    with pytest.raises(InputError, match=r"differ in train\.exclude_seen; say --exclude-seen or --keep-seen"):
+        ecoc.compare([run, other])
+    assert not ecoc.compare([run, other], exclude_seen=False).exclude_seen
+
+
+def test_validation_leaves_out_seen_items_as_the_setting_says(tmp_path: Path) -> None:
+    data = without_repeats(tmp_path)
+    for exclude_seen in (False, True):
+        path = trained(data, tmp_path / str(exclude_seen), "sasrec", exclude_seen=exclude_seen)
+        validated = ecoc.Run(path).result.validation
+        ranked = ecoc.evaluate(path, split="validation", exclude_seen=exclude_seen).metrics
+        assert validated == pytest.approx(ranked)

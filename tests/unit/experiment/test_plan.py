@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoc.durations import parse_budget, readable
 from ecoc.errors import InputError
-from ecoc.experiment.plan import PLANS, Plan, Plans, cuts, fit, least_steps, parse_budget, readable
+from ecoc.experiment.plan import PLANS, Plan, Plans, cuts, fit, least_steps
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError
 from ecoc.experiment import EXPERIMENTS, paper
 from ecoc.experiment.ablation import ABLATED
-from ecoc.experiment.cost import StepCost, measure
 from ecoc.experiment.variants import (
     BASE,
     BATCH_TARGETS,
@@ -27,6 +26,7 @@ from ecoc.experiment.variants import (
 )
 from ecoc.runs.config import RunConfig, compose
 from ecoc.runs.presets import presets
+from ecoc.training.cost import StepCost, measure
 
 
 @pytest.fixture(scope="module")

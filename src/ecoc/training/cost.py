@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from ecoc.batch import Batch, Dims, History, TrainSequences
-from ecoc.data.loader import dims_of, open_cases, open_train_sequences
+from ecoc.data.loader import Windows, dims_of, open_cases, open_train_sequences
 from ecoc.data.rewards import open_reward_scaler
 from ecoc.data.sequences import Dataset
 from ecoc.evaluation.ranks import rank_cases
@@ -19,8 +19,8 @@ from ecoc.methods.build import build_method
 from ecoc.progress import ProgressCallback, no_progress
 from ecoc.result import Result
 from ecoc.runs.config import RunConfig
+from ecoc.training.opening import is_sparse, open_windows
 from ecoc.training.step import TrainStep
-from ecoc.training.train import is_sparse, open_windows
 
 _CASES = 256  # ranked to measure the time per case
 _REPEATS = 3
@@ -113,24 +113,29 @@ def measure(
 ) -> StepCost:
     """Measure the cost of a method on a dataset."""
     began = time.perf_counter()
-    train = config.train
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(train.seed)
-        method = build_method(config, dims_of(data))
-        reward_scaler = open_reward_scaler(data, train.reward_scale, shuffle=train.shuffle_rewards, seed=train.seed)
-        method.fit_statistics(open_train_sequences(data, reward_scaler))
-        windows = open_windows(data, config, method, reward_scaler)
-        steps = Steps(method, config, windows.__getitem__, sparse=is_sparse(config, method, data))
+        torch.manual_seed(config.train.seed)
+        steps, windows = open_steps(data, config)
         start = time.perf_counter() - began
         steps_timed = timed(steps, repeat_seconds=repeat_seconds, progress=progress)
         return StepCost(
             **asdict(steps_timed),
             epoch_steps=windows.steps,
             epoch_targets=windows.targets,
-            parameters=sum(p.numel() for p in method.parameters() if p.requires_grad),
+            parameters=sum(p.numel() for p in steps.method.parameters() if p.requires_grad),
             start=start,
-            case=_case_seconds(method, data, train.min_history),
+            case=_case_seconds(steps.method, data, config.train.min_history),
         )
+
+
+def open_steps(data: Dataset, config: RunConfig) -> tuple[Steps, Windows]:
+    """Training steps of a method on the windows of a dataset, and these windows."""
+    train = config.train
+    method = build_method(config, dims_of(data))
+    reward_scaler = open_reward_scaler(data, train.reward_scale, shuffle=train.shuffle_rewards, seed=train.seed)
+    method.fit_statistics(open_train_sequences(data, reward_scaler))
+    windows = open_windows(data, config, method, reward_scaler)
+    return Steps(method, config, windows.__getitem__, sparse=is_sparse(config, method, data)), windows
 
 
 def _case_seconds(method: Method, data: Dataset, min_history: int) -> float:
