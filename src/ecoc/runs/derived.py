@@ -67,8 +67,11 @@ def as_settings(choices: Sequence[Choice]) -> dict[str, dict[str, Any]]:
 
 
 def in_effect(choices: Sequence[Choice], *layers: Mapping[str, Any]) -> list[Choice]:
-    """The choices that no layer of settings overrides."""
-    return [choice for choice in choices if not any(choice.key in layer.get(choice.section, {}) for layer in layers)]
+    """The choices that no layer of settings overrides; a number of steps overrides the number of epochs."""
+    given = {(section, key) for layer in layers for section, content in layer.items() for key in content}
+    if ("train", "max_steps") in given:
+        given.add(("train", "max_epochs"))
+    return [choice for choice in choices if (choice.section, choice.key) not in given]
 
 
 def _length(lengths: Ints, encoder: str) -> Choice:

@@ -92,7 +92,7 @@ def train(  # noqa: PLR0913 - one parameter per choice
         is_fresh = not is_begun(run, resume=resume)
         if is_fresh:
             choices = []
-            if preset is None:
+            if preset is None and not isinstance(config, RunConfig):
                 derived = derive(dataset, encoder=chosen.encoder_name, method=chosen.method_name)
                 choices = in_effect(derived, *layers)
             if limit is not None:
@@ -125,8 +125,11 @@ def train(  # noqa: PLR0913 - one parameter per choice
 def _values(config: RunConfig | Mapping[str, Any] | StrPath | None) -> Mapping[str, Any]:
     if config is None:
         return {}
-    if isinstance(config, RunConfig):
-        return config.values()
+    if isinstance(config, RunConfig):  # none stands for the default, and must not override a plan
+        return {
+            section: {key: value for key, value in content.items() if value is not None}
+            for section, content in config.values().items()
+        }
     if isinstance(config, Mapping):
         return as_mapping(config, "config")
     if isinstance(config, str | PathLike):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.runs import derived
+from ecoc.runs.config import RunConfig
 from ecoc.runs.derived import Choice, as_settings, derive, in_effect
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,3 +95,18 @@ def test_a_setting_of_a_person_is_stronger() -> None:
     choices = [Choice("encoder", "length", 10, "a"), Choice("train", "windows", "shifted", "b")]
     assert in_effect(choices, {}, {"encoder": {"length": 10}}) == choices[1:]
     assert in_effect(choices, {"train": {"lr": 1}}, {}) == choices
+    assert not in_effect([Choice("train", "max_epochs", 9, "c")], {"train": {"max_steps": 5}})
+
+
+def test_a_run_holds_what_was_derived_and_its_log_says_why(tmp_path: Path) -> None:
+    data = prepared(tmp_path, [[1, 2, 3, 4], [2, 3, 4, 5], [5, 1, 2, 3]])
+    given = {"encoder": {"dim": 4, "dropout": 0.25}, "train": {"max_steps": 2}}
+    run = ecoc.train(data, tmp_path / "run", config=given)
+    config, log = run.config(), (run.path / "log.txt").read_text()
+    assert (config.encoder.length, config.encoder.dropout) == (10, 0.25)
+    assert (config.train.windows, config.train.exclude_seen, config.train.max_epochs) == ("shifted", True, 30)
+    assert "encoder.length = 10: " in log and "encoder.dropout" not in log and "max_epochs" not in log
+    plain = RunConfig.build(given)
+    assert ecoc.train(data, tmp_path / "plain", config=plain).config() == plain
+    paper = ecoc.train(data, tmp_path / "paper", preset="paper", config={"train": {"max_steps": 2, "min_history": 1}})
+    assert (paper.config().encoder.length, paper.config().train.exclude_seen) == (50, False)

@@ -12,6 +12,7 @@ import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.durations import parse_budget
 from ecoc.errors import InputError
+from ecoc.runs.config import RunConfig
 from ecoc.training import budget as budgets
 from ecoc.training.cost import Timed
 
@@ -96,6 +97,15 @@ def test_a_wrong_budget_is_refused_before_anything_is_written(
     with pytest.raises(InputError, match=message.replace(".", r"\.")):
         ecoc.train(data, tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_complete_config_gets_a_plan_and_nothing_else(data: Dataset, tmp_path: Path) -> None:
+    config = RunConfig.build({"encoder": {"dim": 8, "length": 50}, "train": {"windows": "random"}})
+    chosen = ecoc.train(data, tmp_path / "run", budget="1s", config=config).config().values()
+    for key in ("max_steps", "validate_every"):
+        assert chosen["train"].pop(key) > 0
+    assert chosen["train"].items() <= config.values()["train"].items()
+    assert {**chosen, "train": 0} == {**config.values(), "train": 0}
 
 
 def test_methods_that_only_count_need_no_plan(data: Dataset, tmp_path: Path) -> None:

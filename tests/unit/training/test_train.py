@@ -15,7 +15,6 @@ from training_case import CONFIG, config, small_data
 import ecoc
 from ecoc.data.sequences import Dataset
 from ecoc.errors import InputError, Terminated
-from ecoc.runs.config import RunConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -48,7 +47,7 @@ class SignalAt(ecoc.Callback):
 
 def test_a_config_may_be_a_mapping_an_object_or_a_file(data: Dataset, run: ecoc.Run, tmp_path: Path) -> None:
     given: dict[str, Any] = {
-        "object": RunConfig.build(config()),
+        "object": run.config(),
         "file": run.path / "config.toml",
         "text": str(run.path / "config.toml"),
     }
@@ -153,7 +152,8 @@ def test_messages_go_to_the_logger_and_to_the_log_file(
     by_level = {level: [text for _, other, text in caplog.record_tuples if other == level] for level in (10, 20)}
     assert by_level[logging.DEBUG]
     assert all("validation" in text for text in by_level[logging.DEBUG])
-    assert by_level[logging.INFO][0].startswith("learns from ")
+    assert by_level[logging.INFO][0].startswith("train.exclude_seen = false: ")
+    assert any(text.startswith("learns from ") for text in by_level[logging.INFO])
     assert any("stops after 3 validations without improvement" in text for text in by_level[logging.INFO])
     assert capfd.readouterr() == ("", ""), "a library prints nothing"
 
