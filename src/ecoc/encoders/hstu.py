@@ -40,7 +40,7 @@ class HSTU(Encoder):
 
         dropout: float = Field(0.2, ge=0, lt=1, description="share of cells set to zero in training")
         blocks: int = Field(2, gt=0, le=64, description="number of attention blocks")
-        heads: int = Field(1, gt=0, description="number of attention heads per block")
+        heads: int = Field(2, gt=0, description="number of attention heads per block")
         hidden_times: float = Field(0.1, ge=0, le=1, description="share of training windows whose times are hidden")
 
         @model_validator(mode="after")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loader_case import Past, dataset, logs
+from loader_case import Past, basket_logs, dataset, logs
 
 from ecoc.batch import PAD, History
 from ecoc.data.loader import Mode, Windows, histories, open_cases
@@ -36,6 +36,24 @@ def test_windows_and_histories_hold_the_times_of_the_log(pasts: list[Past], mode
         for step in range(windows.steps):
             check(windows[step].history)
         check(histories(data, open_cases(data, "test", min_history=1, most=0, seed=0), length))
+
+
+@settings(max_examples=60, deadline=None)
+@given(basket_logs(), st.sampled_from(get_args(Mode)), st.integers(1, 6))
+def test_the_state_before_a_basket_is_used_at_the_time_of_the_basket(
+    pasts: list[Past], mode: Mode, length: int
+) -> None:
+    pasts = [*pasts, Past(4, 4, baskets=(1, 2, 1))]
+    with dataset(pasts, time_unit="s") as data:
+        windows = Windows(data, length, batch=3, targets=10, mode=mode, min_history=1, seed=0)
+        times = np.append(-1, in_seconds(data.times, "s"))  # by item
+        for step in range(windows.steps):
+            batch = windows[step]
+            assert batch.state is not None
+            assert batch.history.request_times is not None
+            wanted = batch.target != PAD
+            requested = batch.history.request_times.gather(1, batch.state)[wanted]
+            assert requested.tolist() == times[batch.target[wanted].numpy()].tolist()
 
 
 def test_a_log_that_has_only_an_order_has_no_times() -> None:
