@@ -40,7 +40,7 @@ def last_save(self):
 Loop.save = last_save
 """
 ALL_SCORES_AT_ONCE = """
-from ecoc import ranking
+from ecoc.policies import ranking
 ranking._BLOCK = 1 << 20
 """
 
