@@ -6,8 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
+
+hypothesis.settings.register_profile("ecoc", deadline=None)  # the time of an example depends on the load of the machine
+hypothesis.settings.load_profile("ecoc")
 
 ECOC = Path(sys.executable).parent / "ecoc"
 
