@@ -27,7 +27,15 @@ from ecoc.training.train import train
 ITEMS, USERS, EVENTS = 30, 60, 16
 SETTINGS: dict[str, dict[str, Any]] = {
     "encoder": {"dim": 16, "length": 12, "dropout": 0.0},
-    "train": {"batch": 16, "max_steps": 50, "lr": 0.02, "warmup": 5, "validate_every": 1000, "log_every": 25},
+    "train": {
+        "batch": 16,
+        "max_steps": 50,
+        "lr": 0.02,
+        "warmup": 5,
+        "validate_every": 1000,
+        "log_every": 25,
+        "counts": "off",
+    },
 }
 """Settings with which 50 steps learn the toy."""
 HISTORIES: list[list[Event]] = [
