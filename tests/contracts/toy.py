@@ -12,23 +12,12 @@ from ecoc.data.sequences import Dataset
 from ecoc.encoders import ENCODERS
 from ecoc.methods import METHODS
 from ecoc.runs.folder import Run
+from ecoc.testing.methods import SETTINGS
 
 ITEMS, USERS, EVENTS = 30, 60, 16
 TRAINED = [name for name in METHODS if METHODS[name].is_trained]
 UNTRAINED = [name for name in METHODS if not METHODS[name].is_trained]
 PAIRS = [(method, encoder) for method in TRAINED for encoder in (ENCODERS if method != "neural_lcb" else ["sasrec"])]
-SETTINGS: dict[str, Any] = {
-    "encoder": {"dim": 16, "length": 12, "dropout": 0.0},
-    "train": {
-        "batch": 16,
-        "max_steps": 50,
-        "lr": 0.02,
-        "warmup": 5,
-        "validate_every": 1000,
-        "log_every": 25,
-        "counts": "off",
-    },
-}
 ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
     "bert4rec": {"blocks": 1, "inner": 32, "mask_ratio": 0.5}  # a cloze test asks little of a step as it is
 }

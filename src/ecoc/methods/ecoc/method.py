@@ -97,13 +97,8 @@ class ECoC(Method):
             mu = self.policy.states_of(task, batch.history)  # [B, L, d]
         with self.clock("critic"):
             step = self.step_tensors(batch, mu, items)
-        if self.config.alpha:
-            with self.clock("conserve"):
-                parts["reg"] = self.config.alpha * self.conservatism_loss(step)
-        with self.clock("target"), torch.no_grad():
-            target = self.td_target(step)
-        with self.clock("critic"):
-            parts["td"] = self.critic_loss(step, target)
+        critic_parts, target = self._critic_parts(step)
+        parts |= critic_parts
         with self.clock("control"):
             parts |= self.actor_loss(step)
         parts |= task.extra
@@ -127,14 +122,7 @@ class ECoC(Method):
         items, task, mu = self._encode(batch)
         with self.clock("critic"):
             step = self.step_tensors(batch, mu, items)
-        parts = {}
-        if self.config.alpha:
-            with self.clock("conserve"):
-                parts["reg"] = self.config.alpha * self.conservatism_loss(step)
-        with self.clock("target"), torch.no_grad():
-            target = self.td_target(step)
-        with self.clock("critic"):
-            parts["td"] = self.critic_loss(step, target)
+        parts, target = self._critic_parts(step)
         yield Loss(_sum(parts), parts, self.diagnostics(step, target) if self.collect_diagnostics else {})
         if self._critic_moves_actor():
             items, task, mu = self._encode(batch)
@@ -146,6 +134,18 @@ class ECoC(Method):
             step = replace(step, mu=step.explored(step.transitions.current(mu)), explored_nu=step.explored(nu, 1))
             parts |= {**self.actor_loss(step), **task.extra}
         yield Loss(_sum(parts), parts)
+
+    def _critic_parts(self, step: StepTensors) -> tuple[dict[str, Tensor], Tensor]:
+        """Alpha L_REG and L_TD, and the targets of L_TD."""
+        parts = {}
+        if self.config.alpha:
+            with self.clock("conserve"):
+                parts["reg"] = self.config.alpha * self.conservatism_loss(step)
+        with self.clock("target"), torch.no_grad():
+            target = self.td_target(step)
+        with self.clock("critic"):
+            parts["td"] = self.critic_loss(step, target)
+        return parts, target
 
     def _encode(self, batch: Batch) -> tuple[Tensor, PredictionTask, Tensor]:
         """The actor's item vectors [V, d], its training task and its states [B, L, d]."""
