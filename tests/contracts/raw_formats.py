@@ -312,10 +312,10 @@ def write_trivago(folder: Path, shuffle: random.Random | None) -> Case:
     log.write_text("\n".join([_TRIVAGO_HEADER, *(line for line, _ in lines)]) + "\n")
     rows = [row for _, part in lines for row in part]
     items = {row.item for row in rows}
-    facts = {
+    about_items = {
         item: Facts(None, 3.0 * int(item) if item in shown_anywhere else None, f"City {int(item) % 10 % 3}, Land")
         for item in items
     }
     dropped = dict.fromkeys(("blank_item", "bad_time", "bad_feedback", "malformed_row"), 1)
     dropped["dropped_by_source"] = sum("filter selection" in line for line, _ in lines)
-    return Case(log, rows, ("refused", "look", "clickout"), "s", dropped, facts)
+    return Case(log, rows, ("refused", "look", "clickout"), "s", dropped, about_items)

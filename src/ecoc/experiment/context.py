@@ -17,6 +17,7 @@ from ecoc.evaluation.metrics import KS
 from ecoc.evaluation.ranks import is_seen
 from ecoc.experiment.jobs import Arrays, Job, JobStore, Results
 from ecoc.experiment.plan import Plan
+from ecoc.experiment.recorded import recorded, step_settings
 from ecoc.experiment.results import EarnedViews, RankedViews, RunOutcome, TrueReward, ViewQuality
 from ecoc.experiment.variants import BATCH_TARGETS, VALIDATIONS, Length, Variant, preset_of, settings
 from ecoc.methods import METHODS
@@ -39,15 +40,6 @@ _EVALUATION = 3.0  # evaluating a case costs this many times ranking it: lists a
 _TRUTH_DECISIONS = 20
 _CONVERGED = 12  # validations after which a run is expected to have converged; used for estimates only
 _VALIDATED_TARGETS = 200_000  # fewest targets between two validations of runs that end when they have converged
-_FORMER_OPTIONS: dict[str, dict[str, Any]] = {
-    "ecoc": {"awr": 0.0, "critic_dropout": None, "kappa": 0.0, "reg_weights": "grad"},
-}
-"""Options that methods had in version 0.1, with the defaults that are now fixed: its jobs are found by them."""
-_LATER_OPTIONS: dict[str, dict[str, Any]] = {
-    "train": {"counts": "off", "exclude_seen": False, "monitor": "ndcg@20"},
-    "method": {"optimise": "together"},
-}
-"""Options that version 0.1 did not have, by section, with the defaults that it had fixed."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +59,9 @@ class Request:
     paper_protocol: bool = False
 
     def values(self) -> dict[str, Any]:
-        """As JSON; a request that version 0.1 knew is written as it wrote it."""
-        values = asdict(self)
-        later = {"until_converged": False, "paper_protocol": False}
-        return {name: value for name, value in values.items() if later.get(name) != value or name not in later}
+        """As JSON; flags that version 0.1 did not have are left out where they are off, so that its plans are found."""
+        later = ("until_converged", "paper_protocol")
+        return {name: value for name, value in asdict(self).items() if value or name not in later}
 
 
 @dataclass(frozen=True)
@@ -198,8 +189,8 @@ class Context:
 
     def _model(self, spec: RunSpec, progress: ProgressCallback) -> Model:
         path = self.folder(spec)
-        job = Job(spec.name, RunOutcome, _no_work, lambda: {"config": self.depends(spec)["config"]})
-        mark, expected = path.with_name(f"{path.name}.json"), json_bytes({"fingerprint": self.store.fingerprint(job)})
+        fingerprint = self.store.fingerprint(spec.name, {"config": self.depends(spec)["config"]})
+        mark, expected = path.with_name(f"{path.name}.json"), json_bytes({"fingerprint": fingerprint})
         if path.exists() and not mark.is_file():
             raise InputError(f"{path}: a run that ecoc reproduce did not make; choose another folder with -o")
         if not mark.is_file() or mark.read_bytes() != expected:  # from other settings, other data or another version
@@ -363,25 +354,6 @@ class Context:
         return rewards, {title: each.per_user for title, each in evaluations.items()}
 
 
-def recorded(config: RunConfig) -> dict[str, Any]:
-    """Settings of a run as JSON, as version 0.1 wrote them wherever they mean the same."""
-    values = config.values()
-    for section, later in _LATER_OPTIONS.items():
-        values[section] = {k: v for k, v in values[section].items() if k not in later or v != later[k]}
-    values["method"] = {**_FORMER_OPTIONS.get(values["method"]["name"], {}), **values["method"]}
-    return values
-
-
-def step_settings(config: RunConfig) -> dict[str, Any]:
-    """Settings that the cost of a training step depends on, as JSON."""
-    values = recorded(config)
-    values["train"] = {key: value for key, value in values["train"].items() if key not in _NOT_OF_STEPS}
-    return values
-
-
-_NOT_OF_STEPS = ("max_steps", "validate_every")
-
-
 def validation_steps(data: Dataset) -> int:
     """Steps of BATCH_TARGETS targets between two validations of runs that train until they have converged.
 
@@ -392,10 +364,6 @@ def validation_steps(data: Dataset) -> int:
 
 
 _PROBE = Variant("probe", next(name for name in METHODS if METHODS[name].is_trained))
-
-
-def _no_work(progress: ProgressCallback) -> tuple[RunOutcome, Arrays]:
-    raise NotImplementedError
 
 
 @dataclass(frozen=True)

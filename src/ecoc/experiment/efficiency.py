@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ecoc.experiment import paper
-from ecoc.experiment.context import Context, Experiment, step_settings
+from ecoc.experiment.context import Context, Experiment
 from ecoc.experiment.jobs import Arrays, Job, JobResult, Results
 from ecoc.experiment.measure import MOST_BYTES, MOST_SECONDS, run_in_subprocess
+from ecoc.experiment.recorded import step_settings
 from ecoc.experiment.results import Measurement
 from ecoc.experiment.tables import NO_ENCODER, caveats, no_numbers
 from ecoc.experiment.variants import VARIANTS, Variant, preset_of, variant_of

@@ -109,7 +109,8 @@ class JobStore:
         try:
             stored = load_checkpoint(folder, name)
             state = dict(stored.state)
-            if state.pop("checksum") != _digest(state) or state["fingerprint"] != self.fingerprint(job):
+            is_intact = state.pop("checksum") == _digest(state)
+            if not is_intact or state["fingerprint"] != self.fingerprint(job.name, job.depends()):
                 return None
             value = job.kind.model_validate(state["facts"]) if state["status"] == "done" else None
             arrays = {key: tensor.numpy() for key, tensor in stored.tensors.items()}
@@ -124,7 +125,7 @@ class JobStore:
         remove_partial(folder)
         state = {
             "cell": job.name,
-            "fingerprint": self.fingerprint(job),
+            "fingerprint": self.fingerprint(job.name, job.depends()),
             "status": result.status,
             "facts": {} if result.value is None else result.value.model_dump(),
             "seconds": result.seconds,
@@ -138,9 +139,9 @@ class JobStore:
             raise ArtifactError(f"{folder / name}: the file differs from what was just written; check the disk")
         return stored
 
-    def fingerprint(self, job: Job[Any]) -> str:
-        """Hash of everything the result depends on."""
-        return _digest({"name": job.name, "common": self._common, "depends": dict(job.depends())})
+    def fingerprint(self, name: str, depends: Mapping[str, Any]) -> str:
+        """Hash of everything that the result called `name` depends on."""
+        return _digest({"name": name, "common": self._common, "depends": dict(depends)})
 
     def _place(self, job: Job[Any]) -> tuple[Path, str]:
         path = self.folder / CELLS / job.name

@@ -90,7 +90,7 @@ class Method(nn.Module, ABC):
         self.collect_diagnostics = False  # whether the diagnostics of this step will be read
 
     def turns(self) -> tuple[Callable[[str], bool], ...]:
-        """Which parameters, by name, each optimiser of a step trains; optimisers take their turn one after another."""
+        """Which parameters each optimiser trains, by name. Within a step the optimisers act one after another."""
         return (lambda name: True,)
 
     def turn_losses(self, batch: Batch) -> Iterator[Loss]:

@@ -71,8 +71,8 @@ def evaluated(text: str) -> float | None:
     names = list(VALUES)
     sql = number_sql(parse(text, names), lambda name: SqlColumn(f"c{names.index(name)}", "number"))
     row = ", ".join(f"{value!r}::DOUBLE AS c{k}" for k, value in enumerate(VALUES.values()))
-    found: float | None = engine().scalar(f"SELECT {sql} FROM (SELECT {row})")
-    return found
+    value: float | None = engine().scalar(f"SELECT {sql} FROM (SELECT {row})")
+    return value
 
 
 @cache

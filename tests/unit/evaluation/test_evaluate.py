@@ -242,11 +242,11 @@ def test_seen_items_are_left_out_by_default_as_in_training(tmp_path: Path) -> No
     other = trained(data, tmp_path / "other", "markov", exclude_seen=False)
     config = ecoc.Run(run).config()
     assert config.train.exclude_seen
-    by_default, asked = ecoc.evaluate(run), ecoc.evaluate(run, exclude_seen=True)
+    by_default, without_seen = ecoc.evaluate(run), ecoc.evaluate(run, exclude_seen=True)
     assert by_default.exclude_seen
-    assert by_default.metrics == asked.metrics != ecoc.evaluate(run, exclude_seen=False).metrics
+    assert by_default.metrics == without_seen.metrics != ecoc.evaluate(run, exclude_seen=False).metrics
     assert any("--keep-seen" in note for note in by_default.notes)
-    assert not any("--keep-seen" in note for note in asked.notes)
+    assert not any("--keep-seen" in note for note in without_seen.notes)
     assert ecoc.compare([run]).exclude_seen
     assert not ecoc.evaluate(other).exclude_seen
     with pytest.raises(InputError, match=r"differ in train\.exclude_seen; say --exclude-seen or --keep-seen"):

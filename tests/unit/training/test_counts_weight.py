@@ -15,7 +15,7 @@ import ecoc
 from ecoc.data.loader import open_cases, open_train_sequences
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError, InputError
-from ecoc.experiment.context import recorded
+from ecoc.experiment.recorded import recorded
 from ecoc.experiment.variants import Length, settings, variant_of
 from ecoc.policies.counts import PolicyWithCounts, Transitions
 from ecoc.runs.config import open_preset
@@ -213,8 +213,8 @@ def test_the_choice_ranks_a_sample_of_many_cases(
 
 def test_experiments_and_presets_rank_without_counts(data: Dataset) -> None:
     for name in ("supervised", "ecoc", "ecoc-paper"):
-        found = settings(variant_of(name), "sasrec", data, length=Length(10))
-        assert found.train.counts == "off"
-        assert "counts" not in recorded(found)["train"], "jobs of before are found"
+        config = settings(variant_of(name), "sasrec", data, length=Length(10))
+        assert config.train.counts == "off"
+        assert "counts" not in recorded(config)["train"], "jobs of before are found"
     for preset in presets():
         assert open_preset(preset, encoder="sasrec", method="ecoc")["train"]["counts"] == "off"

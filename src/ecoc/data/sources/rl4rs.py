@@ -17,8 +17,9 @@ from ecoc.data.delimited import Delimited
 from ecoc.data.expression import LogColumn
 from ecoc.data.lookups import read_lookup
 from ecoc.data.readers import Batches, Reader
-from ecoc.data.schema import Reason, Statistics
+from ecoc.data.schema import Statistics
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, check_exists, find_beside
+from ecoc.data.sources.slates import SlateReader
 from ecoc.data.sql_columns import SqlColumn
 from ecoc.data.times import Epoch, RowOrder
 from ecoc.errors import InputError
@@ -91,21 +92,16 @@ class RL4RS(Source):
         return read_lookup(reader, item="item_id", price="price", category="location")
 
 
-class Slates(Reader):
+class Slates(SlateReader):
     """One row per exposed item, from one row per slate."""
 
     def __init__(self, rows: Delimited, names: list[str], prices: pa.Table, bad: BadRows, *, drop_locked: bool) -> None:
-        super().__init__(
-            rows.path, ["session_id", "sequence", "timestamp", "item", "bought", "position", "is_test", "reward"]
-        )
-        self.selected = self.columns
-        rows.select(names)
+        columns = ["session_id", "sequence", "timestamp", "item", "bought", "position", "is_test", "reward"]
+        super().__init__(rows, bad, raw=names, columns=columns)
         self._names = [f"c{rows.selected.index(name)}" for name in names]
         self._feedback = names[-1]
         self._drop_locked = drop_locked
-        self._rows = rows
         self._prices = prices
-        self._bad = bad
         self._label = rows.path.name.split(".")[0].removeprefix("rl4rs_dataset_a_")  # a sequence is never in two files
 
     def sql_column(self, name: str) -> SqlColumn:
@@ -120,11 +116,7 @@ class Slates(Reader):
             lengths = pc.list_value_length(items)
             whole = pc.and_(pc.equal(lengths, _SLATE), pc.equal(pc.list_value_length(answers), _SLATE))
             whole = pc.and_(whole, pc.match_substring_regex(session, r"^\d{1,18}$"))
-            broken = batch.filter(pc.invert(whole)).column("row").to_pylist()
-            self._bad.count(Reason.MALFORMED_ROW, len(broken))
-            for row in broken[: self._bad.room("slate")]:
-                what = "not a slate of nine items, nine answers and a numeric session"
-                self._bad.example("slate", self.path, self._rows.line_of(row), what)
+            self._reject(batch, whole, "not a slate of nine items, nine answers and a numeric session")
             yield self._exploded(batch.filter(whole), items.filter(whole), answers.filter(whole))
 
     def _exploded(self, batch: pa.RecordBatch, items: pa.Array, answers: pa.Array) -> pa.RecordBatch:
@@ -147,19 +139,9 @@ class Slates(Reader):
             }
         )
 
-    def report(self) -> None:
-        self._rows.report()
-
-    def line_of(self, row: int) -> int:
-        return self._rows.line_of(row)
-
     def values_at(self, row: int) -> dict[str, str]:
         values = self._rows.values_at(row)
         return {**values, "bought": values.get(self._feedback, "")}
-
-    @property
-    def bytes_read(self) -> int:
-        return self._rows.bytes_read
 
 
 def _with_locked(bought: pa.Array) -> pa.Array:

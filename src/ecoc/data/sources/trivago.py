@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
 from ecoc.data.readers import Batches, Reader
-from ecoc.data.schema import Reason
 from ecoc.data.sources.base import Feedback, Fields, PrepareConfig, Source, find_file
+from ecoc.data.sources.slates import SlateReader
 from ecoc.data.sql_columns import SqlColumn
 from ecoc.data.times import Epoch
 
@@ -59,16 +59,12 @@ class Trivago(Source):
             yield Impressions(Delimited(Path(path), bad, separator=",", encoding=self.config.encoding), bad), fields
 
 
-class Impressions(Reader):
+class Impressions(SlateReader):
     """One row per hotel that was shown, clicked or looked at, from one row per action."""
 
     def __init__(self, rows: Delimited, bad: BadRows) -> None:
         names = ["user_id", "session_id", "timestamp", "step", "action", "item", "city", "price", "has_item", "place"]
-        super().__init__(rows.path, names)
-        self.selected = self.columns
-        rows.select(_RAW)
-        self._rows = rows
-        self._bad = bad
+        super().__init__(rows, bad, raw=_RAW, columns=names)
 
     def sql_column(self, name: str) -> SqlColumn:
         if name == "place":  # of an event in its session: by step, then by place in the list
@@ -82,28 +78,14 @@ class Impressions(Reader):
             shown, prices = (_split(columns[name]) for name in ("impressions", "prices"))
             counts = pc.list_value_length(shown)
             whole = pc.and_(pc.equal(counts, pc.list_value_length(prices)), pc.less_equal(counts, _MOST_SHOWN))
-            broken = batch.filter(pc.invert(whole)).column("row").to_pylist()
-            self._bad.count(Reason.MALFORMED_ROW, len(broken))
-            for row in broken[: self._bad.room("slate")]:
-                what = f"not as many prices as impressions, or more than {_MOST_SHOWN}"
-                self._bad.example("slate", self.path, self._rows.line_of(row), what)
+            self._reject(batch, whole, f"not as many prices as impressions, or more than {_MOST_SHOWN}")
             whole_columns = {name: column.filter(whole) for name, column in columns.items()}
             row = batch.column("row").filter(whole)
             yield _events(whole_columns, row, shown.filter(whole), prices.filter(whole))
 
-    def report(self) -> None:
-        self._rows.report()
-
-    def line_of(self, row: int) -> int:
-        return self._rows.line_of(row)
-
     def values_at(self, row: int) -> dict[str, str]:
         values = self._rows.values_at(row)
         return {**values, "action": values.get("action_type", ""), "item": values.get("reference", "")}
-
-    @property
-    def bytes_read(self) -> int:
-        return self._rows.bytes_read
 
 
 def _split(column: pa.Array) -> pa.ListArray:

@@ -48,7 +48,7 @@ def training_section(path: str | Path) -> Section:
 
 
 def _load_lines(path: Path) -> tuple[Lines, int]:
-    """The lines with a step, ordered by it, and how many others there are."""
+    """The lines that hold a step number, in its order, and the number of all other lines."""
     every = load_lines(path) if path.is_file() else []
     lines = [line for line in every if line is not None and _finite(line.get("step")) is not None]
     if every and not lines:
