@@ -63,5 +63,5 @@ def excludes_seen(models: Sequence[Model], exclude_seen: bool | None) -> bool:
         return as_flag(exclude_seen, "exclude_seen")
     settings = {model.config.train.exclude_seen for model in models}
     if len(settings) > 1:
-        raise InputError("the runs differ in train.exclude_seen; say --exclude-seen or --keep-seen for all of them")
+        raise InputError("the runs differ in train.exclude_seen; pass --exclude-seen or --keep-seen for all of them")
     return settings.pop()

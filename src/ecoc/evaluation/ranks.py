@@ -14,7 +14,7 @@ from ecoc.data.sequences import Dataset
 from ecoc.policies.base import Policy
 from ecoc.policies.ranking import Query
 
-REPEATS = 0.2  # share of targets seen before, below which a log counts as one without repeats
+REPEATS = 0.2  # share of targets seen before, below which users seldom return to items
 _CASES = 128  # encoded at a time; more do not fit the cache
 
 

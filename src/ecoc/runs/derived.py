@@ -14,7 +14,7 @@ from ecoc.data.rewards import training_events
 from ecoc.data.sequences import Dataset
 from ecoc.methods import METHODS
 
-SELDOM = 0.01  # share of events that repeat an item of their sequence, below which a log counts as one without repeats
+NEVER = 0.01  # share of events that repeat an item of their sequence, below which users never return to items
 _COVERED = 0.95  # share of the events that have their whole past within the length
 _ROUNDED_TO = 10
 _LONGEST, _LONGEST_OTHERS = 100, 50
@@ -90,12 +90,12 @@ def _exclude_seen(items: Ints, lengths: Ints) -> Choice:
     items, row = items[: lengths.sum()], np.repeat(np.arange(len(lengths)), lengths)
     distinct = len(np.unique(row * (items.max() + 1) + items))
     share = (len(items) - distinct) / len(items)
-    is_seldom = share < SELDOM
-    effect = "validation and evaluation leave out" if is_seldom else "validation and evaluation keep"
+    is_never = share < NEVER
+    effect = "validation and evaluation leave out" if is_never else "validation and evaluation keep"
     return Choice(
         "train",
         "exclude_seen",
-        is_seldom,
+        is_never,
         f"{share:.1%} of the training events repeat an item of their sequence; {effect} the items of a user's past",
     )
 

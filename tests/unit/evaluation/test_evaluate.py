@@ -249,7 +249,7 @@ def test_seen_items_are_left_out_by_default_as_in_training(tmp_path: Path) -> No
     assert not any("--keep-seen" in note for note in without_seen.notes)
     assert ecoc.compare([run]).exclude_seen
     assert not ecoc.evaluate(other).exclude_seen
-    with pytest.raises(InputError, match=r"differ in train\.exclude_seen; say --exclude-seen or --keep-seen"):
+    with pytest.raises(InputError, match=r"differ in train\.exclude_seen; pass --exclude-seen or --keep-seen"):
         ecoc.compare([run, other])
     assert not ecoc.compare([run, other], exclude_seen=False).exclude_seen
 
