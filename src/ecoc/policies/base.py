@@ -88,8 +88,10 @@ class Policy(nn.Module, ABC):
     def topk(
         self, query: Query, k: int, *, exclude: Tensor | None = None, only: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The best items and their scores; see `ranking.topk`."""
-        return ranking.topk(self, query, k, exclude=exclude, only=only)
+        """The best items and their scores; see `ranking.topk`, and `ranking.topk_of` if `only` [M] is given."""
+        if only is not None:
+            return ranking.topk_of(self, query, k, only, exclude=exclude)
+        return ranking.topk(self, query, k, exclude=exclude)
 
 
 class InnerProductPolicy(Policy):

@@ -1,6 +1,9 @@
 """Queries, and lists and ranks from scores: in blocks of the catalogue, without PAD, with one rule for ties."""
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, Self
 
 import torch
@@ -9,7 +12,9 @@ from torch import Tensor
 from ecoc.batch import PAD
 
 _ROWS, _BLOCK = 512, 1024  # a block of scores takes 2 MB: it stays in cache between product and count
-_TOPK_BLOCK = 8192
+_TOPK_BLOCK, _GROUP = 1 << 17, 64  # scores of a block, which takes 512 kB; items of a group
+_SCORES = 1 << 25  # most scores kept at a time for lists: 128 MB
+_FEW_GROUPS = 4  # per place of the list; fewer are not worth a second look
 _GATHERED = 1 << 24  # most floats gathered at a time
 
 
@@ -90,57 +95,110 @@ def _excluded(scorer: Scorer, query: Query, target: Tensor, exclude: Tensor, hig
     return added.masked_fill_(((items == target) & is_real).any(1), -torch.inf)
 
 
-def topk(
-    scorer: Lister, query: Query, k: int, *, exclude: Tensor | None = None, only: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def topk(scorer: Lister, query: Query, k: int, *, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k items of highest score and their scores, best first, ties by item index; [B, k] both.
 
-    The items `exclude` [B, E] (padded with PAD) are left out; if `only` [M] is given, no others are candidates. A list
-    with fewer than k candidates ends with PAD and -inf. k is cut to the number of candidates.
+    The items `exclude` [B, E] (padded with PAD) are left out. A list with fewer than k candidates ends with PAD and
+    -inf. k is cut to the number of items.
     """
-    if only is not None:
-        only = torch.unique(only[(only > PAD) & (only <= scorer.items)])
-    k = min(k, scorer.items if only is None else len(only))
+    k = min(k, scorer.items)
+    return _by_rows(partial(_best_of_all, scorer, k), query, k, exclude, scorer.items)
+
+
+def topk_of(
+    scorer: Scorer, query: Query, k: int, items: Tensor, *, exclude: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """As `topk`, with the given items [M] as the only candidates; no other item's vector is read."""
+    items = torch.unique(items[(items > PAD) & (items <= scorer.items)])
+    k = min(k, len(items))
+    return _by_rows(partial(_best_of_some, scorer, k, items), query, k, exclude, len(items))
+
+
+def _by_rows(
+    best: Callable[[Query, Tensor | None], tuple[Tensor, Tensor]],
+    query: Query,
+    k: int,
+    exclude: Tensor | None,
+    candidates: int,
+) -> tuple[Tensor, Tensor]:
+    """Lists of some rows at a time; a place without a candidate holds PAD."""
+    rows = min(max(1, _SCORES // max(1, candidates)), _ROWS)
     parts = [
-        _topk_rows(scorer, query[i : i + _ROWS], k, None if exclude is None else exclude[i : i + _ROWS], only)
-        for i in range(0, len(query), _ROWS)
+        best(query[i : i + rows], None if exclude is None else exclude[i : i + rows])
+        for i in range(0, len(query) if k else 0, rows)
     ]
     if not parts:
-        return torch.zeros(0, k, dtype=torch.int64), torch.zeros(0, k)
+        return torch.zeros(len(query), k, dtype=torch.int64), torch.zeros(len(query), k)
     items, scores = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
     return items.masked_fill(scores == -torch.inf, PAD), scores
 
 
-def _topk_rows(
-    scorer: Lister, query: Query, k: int, exclude: Tensor | None, only: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    items = torch.zeros(len(query), 0, dtype=torch.int64)
-    scores = torch.zeros(len(query), 0)
-    for start in range(PAD + 1, scorer.items + 1, _TOPK_BLOCK):
-        stop = min(start + _TOPK_BLOCK, scorer.items + 1)
-        if only is not None and not ((only >= start) & (only < stop)).any():
-            continue
-        block = _allowed(scorer.scores(query, start, stop), start, stop, exclude, only)
-        chosen = stable_topk(block, k)
-        items = torch.cat([items, chosen + start], 1)
-        scores = torch.cat([scores, block.gather(1, chosen)], 1)
-        if items.shape[1] > chosen.shape[1]:  # merge with earlier blocks
-            best = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]  # earlier blocks have lower indices
-            items, scores = items.gather(1, best), scores.gather(1, best)
-    return items, scores
+class _Scratch(threading.local):
+    """Memory for a matrix of scores, kept per thread: with fresh pages each time a large pass takes half as long again."""
+
+    memory: Tensor | None = None
+
+    def matrix(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        """Uninitialised, valid until the next call."""
+        if self.memory is None or self.memory.numel() < rows * columns or self.memory.dtype != dtype:
+            with torch.inference_mode(False):  # or no later call outside of inference mode could write to it
+                self.memory = torch.empty(rows * columns, dtype=dtype)
+        return self.memory[: rows * columns].view(rows, columns)
 
 
-def _allowed(block: Tensor, start: int, stop: int, exclude: Tensor | None, only: Tensor | None) -> Tensor:
-    """The block of scores with -inf at items that must not be listed."""
-    if only is not None:
-        keep = torch.zeros(stop - start, dtype=torch.bool)
-        keep[only[(only >= start) & (only < stop)] - start] = True
-        block = block.masked_fill(~keep, -torch.inf)
+_scratch = _Scratch()
+
+
+@torch.no_grad()
+def _best_of_all(scorer: Lister, k: int, query: Query, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Score all items, keeping the highest score of each group; then look for the best in the best k groups alone.
+
+    All items of a list are in these: each better group holds an item that comes before.
+    """
+    count = scorer.items // _GROUP + 1  # so that the last column is no item's
+    step = max(1, _TOPK_BLOCK // (len(query) * _GROUP)) * _GROUP
+    block = scorer.scores(query, 1, min(step, scorer.items) + 1)
+    scores, tops = _scratch.matrix(len(query), count * _GROUP, block.dtype), block.new_empty(len(query), count)
+    scores[:, scorer.items :] = -torch.inf  # column c is item c + 1
+    groups = scores.view(len(query), count, _GROUP)
+    for start in range(0, scorer.items, step):
+        stop = min(start + step, scorer.items)
+        scores[:, start:stop] = scorer.scores(query, start + 1, stop + 1) if start else block
+        part = slice(start // _GROUP, -(-stop // _GROUP))
+        tops[:, part] = groups[:, part].amax(2)  # while the block is in cache
+    tops[:, -(-scorer.items // _GROUP) :] = -torch.inf
     if exclude is not None:
-        column = (exclude - start).masked_fill((exclude < start) | (exclude >= stop), stop - start)
-        padded = torch.nn.functional.pad(block, (0, 1))
-        block = padded.scatter_(1, column, -torch.inf)[:, :-1]
-    return block
+        _leave_out(scores, tops, exclude)
+    if count <= _FEW_GROUPS * k:
+        columns = stable_topk(scores, k)
+    else:
+        chosen = stable_topk(tops, k).sort(1).values  # in order, so that ties are resolved by item index
+        candidates = (chosen[:, :, None] * _GROUP + torch.arange(_GROUP)).flatten(1)
+        columns = candidates.gather(1, stable_topk(scores.gather(1, candidates), k))
+    return columns + 1, scores.gather(1, columns)
+
+
+def _leave_out(scores: Tensor, tops: Tensor, exclude: Tensor) -> None:
+    """Give the excluded items [B, E] a score of -inf, in place, and correct the highest scores of their groups."""
+    last = scores.shape[1] - 1
+    column = (exclude - 1).masked_fill((exclude <= PAD) | (exclude > last), last)
+    scores.scatter_(1, column, -torch.inf)
+    group = column // _GROUP
+    inside = (group[:, :, None] * _GROUP + torch.arange(_GROUP)).flatten(1)
+    tops.scatter_(1, group, scores.gather(1, inside).view(*group.shape, _GROUP).amax(2))
+
+
+def _best_of_some(scorer: Scorer, k: int, items: Tensor, query: Query, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The best of the given items [M], which are sorted, each once."""
+    step = max(1, _GATHERED // max(1, len(query) * query.vector.shape[-1]))
+    parts = [scorer.scores_of(query, part.expand(len(query), -1))[0] for part in torch.split(items, step)]
+    scores = torch.cat(parts, 1)
+    if exclude is not None:
+        place = torch.searchsorted(items, exclude).clamp_(max=len(items) - 1)
+        row, column = (items[place] == exclude).nonzero(as_tuple=True)
+        scores[row, place[row, column]] = -torch.inf
+    columns = stable_topk(scores, k)
+    return items[columns], scores.gather(1, columns)
 
 
 def stable_topk(scores: Tensor, k: int) -> Tensor:

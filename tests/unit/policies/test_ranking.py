@@ -14,7 +14,7 @@ from ecoc.batch import PAD, Dims
 from ecoc.encoders import ENCODERS
 from ecoc.policies import ranking
 from ecoc.policies.base import TiedPolicy
-from ecoc.policies.ranking import Query, rank_of, stable_topk, topk
+from ecoc.policies.ranking import Query, rank_of, stable_topk, topk, topk_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,6 +47,9 @@ def blocks(rows: int, block: int, gathered: int = 1 << 24) -> Iterator[None]:
         patch.setattr(ranking, "_ROWS", rows)
         patch.setattr(ranking, "_BLOCK", block)
         patch.setattr(ranking, "_TOPK_BLOCK", block)
+        patch.setattr(ranking, "_SCORES", gathered)
+        patch.setattr(ranking, "_GROUP", rows)
+        patch.setattr(ranking, "_FEW_GROUPS", 0 if block % 2 else 4)
         patch.setattr(ranking, "_GATHERED", gathered)
         yield
 
@@ -118,18 +121,16 @@ def test_lists_are_what_sorting_gives(
     table = Table(scores)
     only = data.draw(st.none() | st.lists(st.integers(1, table.items), unique=True))
     with blocks(*sizes):
-        items, found = topk(
-            table,
-            table.query,
-            k,
-            exclude=as_tensor(exclude) if is_excluding else None,
-            only=None if only is None else torch.tensor(only, dtype=torch.int64),
-        )
+        left_out = as_tensor(exclude) if is_excluding else None
+        if only is None:
+            items, found = topk(table, table.query, k, exclude=left_out)
+        else:
+            items, found = topk_of(table, table.query, k, torch.tensor(only, dtype=torch.int64), exclude=left_out)
     width = min(k, table.items if only is None else len(only))
     assert items.shape == found.shape == (len(scores), width)
     assert items.dtype == torch.int64
-    for row, left_out, listed, values in zip(scores, exclude, items.tolist(), found.tolist(), strict=True):
-        expected = slow_list(row, k, left_out if is_excluding else [], only)
+    for row, without, listed, values in zip(scores, exclude, items.tolist(), found.tolist(), strict=True):
+        expected = slow_list(row, k, without if is_excluding else [], only)
         rest = width - len(expected)
         assert listed == expected + [PAD] * rest
         assert values == [np.float32(row[j - 1]) for j in expected] + [float("-inf")] * rest
@@ -180,7 +181,7 @@ def test_no_queries() -> None:
     items, scores = topk(table, Query(none), 5)
     assert items.shape == scores.shape == (0, 2)
     assert items.dtype == torch.int64
-    assert topk(table, Query(none), 5, only=torch.tensor([2]))[0].shape == (0, 1)
+    assert topk_of(table, Query(none), 5, torch.tensor([2]))[0].shape == (0, 1)
 
 
 def test_ties_are_listed_by_index_across_blocks() -> None:
@@ -207,7 +208,7 @@ def test_padding_is_never_listed_even_where_it_would_be_best() -> None:
     assert scores.tolist() == [[-1.0, -3.0, float("-inf")]]
     items, _ = topk(table, table.query, 2, exclude=torch.tensor([[1, 2, 3]]))
     assert items.tolist() == [[PAD, PAD]]
-    items, _ = topk(table, table.query, 2, only=torch.tensor([2, 3]), exclude=torch.tensor([[3]]))
+    items, _ = topk_of(table, table.query, 2, torch.tensor([2, 3]), exclude=torch.tensor([[3]]))
     assert items.tolist() == [[2, PAD]]
 
 
@@ -216,7 +217,7 @@ def test_padding_is_never_listed_even_where_it_would_be_best() -> None:
 def test_candidates_that_repeat_or_are_no_items_count_once_or_not(only: list[int], block: int) -> None:
     table = Table([[3.0, 2.0, 1.0]])
     with blocks(1, block):
-        items, scores = topk(table, table.query, 9, only=torch.tensor(only))
+        items, scores = topk_of(table, table.query, 9, torch.tensor(only))
     assert items.tolist() == [sorted({item for item in only if 1 <= item <= 3})]
     assert scores.shape == items.shape
 
