@@ -40,7 +40,6 @@ from ecoc.result import as_pandas
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import BEST, COUNTS, Run
 from ecoc.runs.result import CountsChoice
-from ecoc.storage.atomic import file_sha256
 from ecoc.storage.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 Event = str | tuple[str, str] | tuple[str, str | None, float]
 """An item of a history: its id; its id and feedback; or its id, its feedback or None, and its time in seconds."""
 
+VERSION_DIGITS = 12
 _ROWS = 1024  # histories answered at a time
 _HISTORIES = "a list of histories, each a list of item ids, oldest first, such as [['a17', 'b3']]"
 _ITEM_LIST = "a list of item ids, such as ['a17', 'b3']"
@@ -61,6 +61,7 @@ class Recommendations:
 
     `unknown` holds the ids of each history that training never saw. `values` are the critic's long-term estimates of
     the listed items, in units of reward; None without a critic. `users` are the users asked for, if they were users.
+    `unknown_feedback` holds the names of feedback in each history that training never saw; their items count.
     """
 
     items: list[list[str]]
@@ -68,6 +69,7 @@ class Recommendations:
     unknown: list[list[str]]
     values: list[list[float] | None] = field(default_factory=list)
     users: list[str] | None = None
+    unknown_feedback: list[list[str]] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[list[list[str]] | list[list[float]]]:
         return iter((self.items, self.scores))
@@ -114,18 +116,26 @@ class Model:
         name: str,
         feedback: Sequence[str],
         config: RunConfig,
-        run: Run,
+        run: Run | None = None,
         reward_unit: float = 1.0,
+        version: str = "",
     ) -> None:
-        self._reward_unit = reward_unit
+        self.reward_unit = reward_unit
         self.policy = policy.train(False)
-        self.vocab, self.name, self.config, self.run = vocab, name, config, run
+        self.vocab, self.name, self.config, self.version, self._run = vocab, name, config, version, run
         self._feedback = {name: code + 1 for code, name in enumerate(feedback)}
-        self._popular = PopularPolicy(policy.items, policy.length)
-        self._popular.share = torch.from_numpy(vocab.popularity())
+        self.popular = PopularPolicy(policy.items, policy.length)
+        self.popular.share = torch.from_numpy(vocab.popularity())
 
     def __repr__(self) -> str:
         return f"Model('{self.name}', {self.config.method_name} {self.config.encoder_name}, {len(self.vocab)} items)"
+
+    @property
+    def run(self) -> Run:
+        """The run it was opened from; a model that was opened from a bundle has none."""
+        if self._run is None:
+            raise InputError(f"{self.name}: a bundle can only recommend; give the run that it was exported from")
+        return self._run
 
     def ranked_by(self, mode: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> "Model":
         """The same model with another ranking: by `policy`, `blend` with weight w of the value, or `rerank` of m."""
@@ -168,7 +178,7 @@ class Model:
         Encoder hstu also reads times. An event with a time is (item id, feedback or None, seconds since 1970); `time`
         is that of the request, by default that of the last event. Without times it uses positions alone.
         """
-        rows = [self._read(history) for history in as_list(histories, "histories", _HISTORIES)]
+        rows = [self.read(history) for history in as_list(histories, "histories", _HISTORIES)]
         return self._recommend(rows, k, exclude_seen=exclude_seen, exclude=exclude, only=only, time=time)
 
     def recommend_users(
@@ -195,7 +205,7 @@ class Model:
 
     def _recommend(
         self,
-        queries: list["_Query"],
+        queries: list["ReadHistory"],
         k: int,
         *,
         exclude_seen: bool,
@@ -208,13 +218,17 @@ class Model:
         if time is not None:
             queries = [replace(query, request_time=_as_seconds(time, "time")) for query in queries]
         k, exclude_seen = as_count(k, "k", least=1), as_flag(exclude_seen, "exclude_seen")
-        banned = self._known(exclude, "exclude")
-        allowed = None if only is None else torch.from_numpy(self._known(only, "only"))
-        result = Recommendations([], [], [query.unknown for query in queries])
+        banned = self.known(exclude, "exclude")
+        allowed = None if only is None else torch.from_numpy(self.known(only, "only"))
+        if allowed is not None and not len(allowed):
+            raise InputError("only: none of these items is in the catalogue")
+        result = Recommendations(
+            [], [], [row.unknown for row in queries], unknown_feedback=[row.unknown_feedback for row in queries]
+        )
         for first in range(0, len(queries), _ROWS):
             rows = queries[first : first + _ROWS]
             left_out = [np.concatenate([row.seen if exclude_seen else row.seen[:0], banned]) for row in rows]
-            self._answer(rows, k, _padded(left_out), allowed, result)
+            self._answer(rows, k, padded(left_out), allowed, result)
         return result
 
     def similar(self, items: Iterable[str], k: int = 10) -> Recommendations:
@@ -235,7 +249,7 @@ class Model:
         return result
 
     def _answer(
-        self, rows: list["_Query"], k: int, exclude: Tensor, only: Tensor | None, result: Recommendations
+        self, rows: list["ReadHistory"], k: int, exclude: Tensor, only: Tensor | None, result: Recommendations
     ) -> None:
         """Answer a chunk: those with a history by the policy, the others by popularity."""
         is_known = np.array([len(row.items) > 0 for row in rows])
@@ -243,15 +257,15 @@ class Model:
         items, scores = torch.zeros(len(rows), width, dtype=torch.int64), torch.full((len(rows), width), -torch.inf)
         values = torch.full_like(scores, torch.nan)
         with torch.inference_mode():
-            for policy, chosen in ((self.policy, is_known), (self._popular, ~is_known)):
+            for policy, chosen in ((self.policy, is_known), (self.popular, ~is_known)):
                 index = torch.from_numpy(np.flatnonzero(chosen))
                 if len(index):
-                    history = _history([rows[i] for i in index.tolist()], self.policy.length)
+                    history = as_history([rows[i] for i in index.tolist()], self.policy.length)
                     query = policy.query(history)
                     items[index], scores[index] = policy.topk(query, k, exclude=exclude[index], only=only)
                     estimates = policy.values(query, items[index], history)
                     if estimates is not None:
-                        values[index] = estimates * self._reward_unit
+                        values[index] = estimates * self.reward_unit
         _add(result, self.vocab, items, scores, values)
 
     def parse_history(self, text: str) -> list[Event]:
@@ -269,38 +283,41 @@ class Model:
         """What a history holds for a feedback; 0: a feedback that training never saw."""
         return self._feedback.get(name, 0)
 
-    def _read(self, history: object) -> "_Query":
+    def read(self, history: object) -> "ReadHistory":
+        """A history as `recommend` takes it, in indices. A feedback that training never saw counts as none."""
         if isinstance(history, Set):  # which item came last is what matters
             raise refusal("histories", _HISTORIES, history)
-        items, feedback, times = [], [], []
+        items, feedback, times, strange = [], [], [], []
         for event in as_list(history, "histories", _HISTORIES):
             is_tuple = isinstance(event, tuple | list) and len(event) in (2, 3)
             item, given, time = (*event, None)[:3] if is_tuple else (event, None, None)
             items.append(as_id(item, "item of a history"))
-            feedback.append(0 if given is None else self._feedback[as_choice(given, "feedback", self._feedback)])
+            feedback.append(0 if given is None else self.feedback_code(as_text(given, "feedback")))
+            if given is not None and not feedback[-1] and given not in strange:
+                strange.append(given)
             times.append(0 if time is None else _as_seconds(time, "time of an event"))
         index = self.vocab.indices(items).astype(np.int64)
         is_known = index != PAD
         unknown = [item for item, known in zip(items, is_known, strict=True) if not known]
-        return _Query(
+        return ReadHistory(
             index[is_known],
             np.array(feedback, np.int64)[is_known],
             np.array(times, np.int64)[is_known],
             unknown,
             index[is_known],
             times[-1] if times else 0,
+            strange,
         )
 
-    def _read_user(self, data: Dataset, user: str) -> "_Query":
+    def _read_user(self, data: Dataset, user: str) -> "ReadHistory":
         sequences = data.user(user)
         latest = max(sequences, key=lambda sequence: int(sequence.times[-1]))
         seconds = [time or None for time in in_seconds(latest.times, data.manifest.time_unit).tolist()]
-        feedback = [name if name in self._feedback else None for name in latest.feedback]
-        query = self._read(zip(latest.items, feedback, seconds, strict=True))
+        query = self.read(zip(latest.items, latest.feedback, seconds, strict=True))
         seen = self.vocab.indices([item for sequence in sequences for item in sequence.items]).astype(np.int64)
         return replace(query, seen=np.unique(seen[seen != PAD]))
 
-    def _known(self, items: Iterable[str], name: str) -> NDArray[np.int64]:
+    def known(self, items: Iterable[str], name: str) -> NDArray[np.int64]:
         """Indices of the ids that are known, each once, in order."""
         ids = [as_id(item, name) for item in as_list(items, name, _ITEM_LIST)]
         index = self.vocab.indices(ids).astype(np.int64)
@@ -308,7 +325,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class _Query:
+class ReadHistory:
     """A history as indices, with the items that `exclude_seen` leaves out."""
 
     items: NDArray[np.int64]
@@ -317,6 +334,7 @@ class _Query:
     unknown: list[str]
     seen: NDArray[np.int64]
     request_time: int
+    unknown_feedback: list[str] = field(default_factory=list)
 
 
 class _Nearness:
@@ -337,13 +355,7 @@ def load(path: StrPath) -> Model:
     """Open the model of a finished run."""
     run = Run(as_path(path, "path"))
     config, result = run.config(), run.result
-    if not (run.path / ITEMS).is_file() or file_sha256(run.path / ITEMS) != result.items_sha256:
-        raise ArtifactError(f"{run.path / ITEMS}: not the items it was trained on; train again")
-    vocab = ItemVocab.open(run.path / ITEMS)
-    if len(vocab) != result.dims.items:
-        raise ArtifactError(
-            f"{run.path / ITEMS}: {len(vocab)} items, the run was trained on {result.dims.items}; train again"
-        )
+    vocab = ItemVocab.open(run.path / ITEMS, items=result.dims.items, sha256=result.items_sha256 or "")
     with torch.random.fork_rng(devices=[]):
         policy: Policy = build_method(config, result.dims).policy
     best = load_checkpoint(run.checkpoints, BEST)
@@ -356,7 +368,14 @@ def load(path: StrPath) -> Model:
     if chosen is not None and policy.has_critic:
         policy = policy.ranked_by("blend", w=chosen[1])
     return Model(
-        policy, vocab, name=run.name, feedback=result.feedback, config=config, run=run, reward_unit=result.reward_unit
+        policy,
+        vocab,
+        name=run.name,
+        feedback=result.feedback,
+        config=config,
+        run=run,
+        reward_unit=result.reward_unit,
+        version=result.weights_sha256[:VERSION_DIGITS],
     )
 
 
@@ -367,13 +386,14 @@ def _with_counts(policy: Policy, run: Run, choice: CountsChoice) -> PolicyWithCo
     return PolicyWithCounts(policy, Transitions.open(saved.tensors, policy.items, where), choice.weight)
 
 
-def _history(rows: list[_Query], length: int) -> History:
-    history = History(_padded([row.items[-length:] for row in rows]), _padded([row.feedback[-length:] for row in rows]))
+def as_history(rows: list[ReadHistory], length: int) -> History:
+    """The last `length` events of each row, for a policy."""
+    history = History(padded([row.items[-length:] for row in rows]), padded([row.feedback[-length:] for row in rows]))
     times = [row.times[-length:] for row in rows]
     if not any(row.any() for row in times):
         return history
     requests = [np.append(known[1:], row.request_time) for known, row in zip(times, rows, strict=True)]
-    return replace(history, times=_padded(times), request_times=_padded(requests))
+    return replace(history, times=padded(times), request_times=padded(requests))
 
 
 def _as_seconds(time: object, name: str) -> int:
@@ -381,7 +401,8 @@ def _as_seconds(time: object, name: str) -> int:
     return math.floor(as_number(time, name, least=-LATEST, most=LATEST)) or 1
 
 
-def _padded(rows: list[NDArray[np.int64]]) -> Tensor:
+def padded(rows: list[NDArray[np.int64]]) -> Tensor:
+    """Rows of different length as one tensor, PAD after the end of each."""
     result = torch.zeros(len(rows), max((len(row) for row in rows), default=0), dtype=torch.int64)
     for place, row in enumerate(rows):
         result[place, : len(row)] = torch.from_numpy(row)

@@ -6,10 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.compute as pc
 
 from ecoc.batch import PAD
 from ecoc.errors import ArtifactError, InputError, did_you_mean
+from ecoc.storage.trusted import LARGEST_FILE, read_table
+
+_COLUMNS = {
+    "index": pa.int32(),
+    "item": pa.string(),
+    "title": pa.string(),
+    "price": pa.float64(),
+    "category": pa.string(),
+    "train_count": pa.int64(),
+}
+_REQUIRED = ("index", "item", "train_count")
 
 
 @dataclass(frozen=True)
@@ -32,12 +43,21 @@ class ItemVocab:
         self._ids = self._table.column("item").combine_chunks()
 
     @classmethod
-    def open(cls, path: Path) -> "ItemVocab":
-        """Read `items.parquet`."""
+    def open(cls, path: Path, *, items: int, sha256: str | None) -> "ItemVocab":
+        """Read `items.parquet`, which has `items` rows and, if it is known, this checksum."""
         try:
-            return cls(pa.parquet.read_table(path, memory_map=True))
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise ArtifactError(f"{path}: not a readable item table ({str(error)[:100]}); prepare again") from None
+            table = read_table(path, columns=_COLUMNS, most_rows=max(items, 0), largest=LARGEST_FILE, sha256=sha256)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error}; make it again") from None
+        index, counts = table.column("index"), table.column("train_count")
+        is_sound = len(table) == items and not any(table.column(name).null_count for name in _REQUIRED)
+        if not (
+            is_sound
+            and np.array_equal(index.to_numpy(), np.arange(1, items + 1))
+            and (not items or pc.min(counts).as_py() >= 0)
+        ):
+            raise ArtifactError(f"{path}: not a table of {items} items in the order of their indices; make it again")
+        return cls(table)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -63,6 +83,25 @@ class ItemVocab:
             raise InputError(f"item indices run from 1 to {len(self)}; found {indices.min()} to {indices.max()}")
         ids: list[str] = self._ids.take(pa.array(indices.astype(np.int64) - 1)).to_pylist()
         return ids
+
+    @property
+    def events(self) -> int:
+        """Training events of all items."""
+        return int(pc.sum(self._table.column("train_count")).as_py() or 0)
+
+    def is_distinct(self) -> bool:
+        """Whether every id appears once."""
+        return int(pc.count_distinct(self._ids).as_py()) == len(self)
+
+    def all_ids(self) -> list[str]:
+        """Ids of the log in the order of their indices, from 1."""
+        ids: list[str] = self._ids.to_pylist()
+        return ids
+
+    def all_titles(self) -> list[str | None]:
+        """Titles in the order of their indices, from 1; None where there is none."""
+        titles: list[str | None] = self._table.column("title").to_pylist()
+        return titles
 
     def popularity(self) -> np.ndarray:
         """Share of the training events of each index, 0 for padding; [n + 1] float32."""

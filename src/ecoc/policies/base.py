@@ -38,6 +38,14 @@ class Policy(nn.Module, ABC):
     def query(self, history: History) -> Query:
         """What the scores of each row depend on. No row of the history is empty."""
 
+    def encoded(self, history: History) -> Query:
+        """A query with what every ranking mode needs, for `asked`; one pass serves requests with different modes."""
+        return self.query(history)
+
+    def asked(self, encoded: Query, w: Tensor | None = None) -> Query:
+        """The query of this ranking mode from one that `encoded` gave; the weight w [B] may differ by row."""
+        return encoded
+
     @abstractmethod
     def scores(self, query: Query, first: int, last: int) -> Tensor:
         """Scores of items first..last - 1, [B, last - first]."""

@@ -13,7 +13,7 @@ is: the best k of the sum are among the policy's best k and these items.
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -205,8 +205,18 @@ class PolicyWithCounts(Policy):
 
     def query(self, history: History) -> Query:
         query = self.policy.query(history)
-        if not self.policy.takes_counts:
-            return query
+        return self._with_recent(query, history) if self.policy.takes_counts else query
+
+    def encoded(self, history: History) -> Query:
+        return self._with_recent(self.policy.encoded(history), history)
+
+    def asked(self, encoded: Query, w: Tensor | None = None) -> Query:
+        if not isinstance(encoded, CountsQuery):
+            raise TypeError("the query must be one that `encoded` gave")
+        query = self.policy.asked(encoded.policy_query, w)
+        return replace(encoded, vector=query.vector, policy_query=query) if self.policy.takes_counts else query
+
+    def _with_recent(self, query: Query, history: History) -> CountsQuery:
         place = history.lengths[:, None] - 1 - torch.arange(min(DEPTH, history.items.shape[1]))  # [B, m]
         recent = history.items.gather(1, place.clamp(min=0)) * (place >= 0)
         return CountsQuery(query.vector, query, recent, self.transitions)

@@ -12,7 +12,7 @@ be changed without retraining. c_i is the diversity penalty of item i, in units 
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -105,14 +105,25 @@ class ValuePolicy(TiedPolicy):
         return Query(mu + self.head(mu) if self.rank_by == "control" and self.head is not None else mu)
 
     def value_query(self, history: History) -> ValueQuery:
-        """The query with the critic's vectors: mu is scored with the weight w of the value, or alone for `rerank`."""
+        """The query with the critic's vectors."""
+        return self.asked(self.encoded(history))
+
+    def encoded(self, history: History) -> ValueQuery:
         mu = self.state(history)
         embedded = self.encoder.embed(self.item_vectors(), history) if self.critic.reads_embedded else None
         nu = self.critic.last(history, mu, embedded)  # [S, B, d]
-        vector = mu
+        return ValueQuery(mu, mu, nu, self.critic.value(nu))
+
+    def asked(self, encoded: Query, w: Tensor | None = None) -> ValueQuery:
+        if not isinstance(encoded, ValueQuery):
+            raise TypeError("the query must be one that `encoded` gave")
+        mu = vector = encoded.mu
         if self.rank_by == "blend":
-            vector = torch.cat([mu, self.w * self.critic.joined_states(nu), torch.full_like(mu[:, :1], self.w)], 1)
-        return ValueQuery(vector, mu, nu, self.critic.value(nu))
+            weight = torch.full_like(mu[:, :1], self.w) if w is None else w.to(mu.dtype)[:, None]
+            vector = torch.cat([mu, weight * self.critic.joined_states(encoded.nu), weight], 1)
+        elif self.rank_by == "control" and self.head is not None:
+            vector = mu + self.head(mu)
+        return replace(encoded, vector=vector)
 
     def item_matrix(self) -> Tensor:
         if self.rank_by == "cosine":
