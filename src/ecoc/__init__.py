@@ -26,6 +26,9 @@ Judging
     choose_weight   choose the weight w of the long-term value on validation roll-outs
     normtest        test whether angles or norms of item vectors decide the ranking
 
+Serving
+    export          write a run as a bundle, the folder that `ecoc serve` opens
+
 Reporting
     report          write what is known about runs as one HTML page with its tables
     reproduce       compute the tables and figures of the paper on any dataset
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from ecoc.reporting.write import report
     from ecoc.runs.folder import Run
     from ecoc.runs.result import TrainResult
+    from ecoc.serving.export import export
     from ecoc.training.train import train
 
 if sys.platform != "linux":  # locks, signals and memory limits are those of Linux; the command needs no traceback
@@ -94,6 +98,7 @@ _HOMES = {
     "normtest": "ecoc.evaluation.norm_test",
     "reproduce": "ecoc.experiment.reproduce",
     "report": "ecoc.reporting.write",
+    "export": "ecoc.serving.export",
     "EcocError": "ecoc.errors",
     "InputError": "ecoc.errors",
     "ArtifactError": "ecoc.errors",
@@ -121,6 +126,7 @@ __all__ = [
     "choose_weight",
     "compare",
     "evaluate",
+    "export",
     "load",
     "normtest",
     "open_data",

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
@@ -24,7 +24,7 @@ from ecoc.arguments import (
     as_text,
     refusal,
 )
-from ecoc.batch import PAD, History
+from ecoc.batch import PAD, Dims, History
 from ecoc.data.schema import ITEMS
 from ecoc.data.sequences import Dataset, open_data
 from ecoc.data.times import LATEST, in_seconds
@@ -33,13 +33,23 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.methods.build import build_method
 from ecoc.methods.untrained import PopularPolicy
 from ecoc.policies import ranking
-from ecoc.policies.base import Policy, RankBy, load_weights
+from ecoc.policies.base import Policy, RankBy, check_finite, check_weights, load_weights
 from ecoc.policies.counts import PolicyWithCounts, Transitions
 from ecoc.policies.ranking import Query
 from ecoc.result import as_pandas
+from ecoc.runs.bundle import (
+    BUNDLE,
+    CRITIC,
+    MATRIX,
+    POLICY,
+    TRANSITIONS,
+    VERSION_DIGITS,
+    Bundle,
+    is_bundle,
+    open_bundle,
+)
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import BEST, COUNTS, Run
-from ecoc.runs.result import CountsChoice
 from ecoc.storage.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
@@ -49,7 +59,6 @@ if TYPE_CHECKING:
 Event = str | tuple[str, str] | tuple[str, str | None, float]
 """An item of a history: its id; its id and feedback; or its id, its feedback or None, and its time in seconds."""
 
-VERSION_DIGITS = 12
 _ROWS = 1024  # histories answered at a time
 _HISTORIES = "a list of histories, each a list of item ids, oldest first, such as [['a17', 'b3']]"
 _ITEM_LIST = "a list of item ids, such as ['a17', 'b3']"
@@ -108,7 +117,7 @@ class Recommendations:
 class Model:
     """Recommends items by their outside ids."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter per part
         self,
         policy: Policy,
         vocab: ItemVocab,
@@ -119,7 +128,9 @@ class Model:
         run: Run | None = None,
         reward_unit: float = 1.0,
         version: str = "",
+        bundle: Bundle | None = None,
     ) -> None:
+        self.bundle = bundle
         self.reward_unit = reward_unit
         self.policy = policy.train(False)
         self.vocab, self.name, self.config, self.version, self._run = vocab, name, config, version, run
@@ -233,14 +244,15 @@ class Model:
 
     def similar(self, items: Iterable[str], k: int = 10) -> Recommendations:
         """The k items whose unit vectors are nearest to each given one's, itself left out; unknown ones get no list."""
-        vectors = self.policy.vectors()
-        if vectors is None:
+        with torch.inference_mode():
+            unit = self.policy.unit_vectors()
+        if unit is None:
             raise InputError(f"{self.name}: method {self.config.method_name} has no item vectors to compare")
         k = as_count(k, "k", least=1)
         wanted = [as_id(item, "items") for item in as_list(items, "items", _ITEM_LIST)]
         index = self.vocab.indices(wanted).astype(np.int64)
         with torch.inference_mode():
-            nearness = _Nearness(torch.nn.functional.normalize(vectors, dim=1))
+            nearness = _Nearness(unit)
             rows = torch.from_numpy(index)
             nearest, scores = nearness.topk(rows, k)
         result = Recommendations([], [], [[] if place else [item] for item, place in zip(wanted, index, strict=True)])
@@ -352,18 +364,23 @@ class _Nearness:
 
 
 def load(path: StrPath) -> Model:
-    """Open the model of a finished run."""
-    run = Run(as_path(path, "path"))
+    """Open the model of a finished run or of a bundle."""
+    folder = as_path(path, "path")
+    return _load_bundle(open_bundle(folder)) if is_bundle(folder) else _load_run(Run(folder))
+
+
+def _load_run(run: Run) -> Model:
     config, result = run.config(), run.result
     vocab = ItemVocab.open(run.path / ITEMS, items=result.dims.items, sha256=result.items_sha256 or "")
-    with torch.random.fork_rng(devices=[]):
-        policy: Policy = build_method(config, result.dims).policy
     best = load_checkpoint(run.checkpoints, BEST)
     if best.sha256 != result.weights_sha256:
         raise ArtifactError(f"{run.checkpoints / BEST}: other weights than the run ended with; train again")
-    load_weights(policy, best.tensors, where=str(run.checkpoints / BEST))
+    policy = _build(config, result.dims, best.tensors, str(run.checkpoints / BEST))
     if result.counts is not None and result.counts.weight:
-        policy = _with_counts(policy, run, result.counts)
+        saved, where = load_checkpoint(run.checkpoints, COUNTS), str(run.checkpoints / COUNTS)
+        if saved.sha256 != result.counts.sha256:
+            raise ArtifactError(f"{where}: other counts than the run ended with; train again")
+        policy = PolicyWithCounts(policy, Transitions.open(saved.tensors, policy.items, where), result.counts.weight)
     chosen = run.chosen_ranking()
     if chosen is not None and policy.has_critic:
         policy = policy.ranked_by("blend", w=chosen[1])
@@ -379,11 +396,47 @@ def load(path: StrPath) -> Model:
     )
 
 
-def _with_counts(policy: Policy, run: Run, choice: CountsChoice) -> PolicyWithCounts:
-    saved, where = load_checkpoint(run.checkpoints, COUNTS), str(run.checkpoints / COUNTS)
-    if saved.sha256 != choice.sha256:
-        raise ArtifactError(f"{where}: other counts than the run ended with; train again")
-    return PolicyWithCounts(policy, Transitions.open(saved.tensors, policy.items, where), choice.weight)
+def _load_bundle(bundle: Bundle) -> Model:
+    record, where = bundle.record, str(bundle.path)
+    try:
+        config = RunConfig.build(record.config, where=str(bundle.path / BUNDLE))
+    except InputError as error:
+        raise ArtifactError(f"{error}; export it again") from None
+    entry = record.files[ITEMS]
+    vocab = ItemVocab.open(bundle.path / ITEMS, items=record.dims.items, sha256=entry.sha256)
+    policy = _build(config, record.dims, {**bundle.tensors(POLICY), **bundle.tensors(CRITIC)}, where)
+    finished = bundle.tensors(MATRIX)
+    if {name: tuple(tensor.shape) for name, tensor in finished.items()} != policy.finished_shapes():
+        raise ArtifactError(f"{bundle.path / MATRIX}: its tensors do not fit the model; export it again")
+    for name, tensor in finished.items():
+        check_finite(name, tensor, str(bundle.path / MATRIX))
+    if record.counts_weight:
+        counts = Transitions.open(bundle.tensors(TRANSITIONS), policy.items, str(bundle.path / TRANSITIONS))
+        policy = PolicyWithCounts(policy, counts, record.counts_weight)
+    if record.ranking is not None and policy.has_critic:
+        policy = policy.ranked_by("blend", w=record.ranking.w)
+    model = Model(
+        policy,
+        vocab,
+        name=record.name,
+        feedback=record.feedback,
+        config=config,
+        reward_unit=record.reward_unit,
+        version=bundle.version,
+        bundle=bundle,
+    )
+    model.policy.adopt(finished)
+    return model
+
+
+def _build(config: RunConfig, dims: Dims, tensors: Mapping[str, Tensor], where: str) -> Policy:
+    """A policy with saved weights. Shapes are compared before memory is spent on what the settings ask for."""
+    with torch.device("meta"):
+        check_weights(build_method(config, dims).policy, tensors, where=where)
+    with torch.random.fork_rng(devices=[]):
+        policy: Policy = build_method(config, dims).policy
+    load_weights(policy, tensors, where=where)
+    return policy
 
 
 def as_history(rows: list[ReadHistory], length: int) -> History:

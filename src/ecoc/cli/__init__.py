@@ -8,6 +8,7 @@ from ecoc.cli import (  # noqa: F401 - each module declares its command
     compare,
     demo,
     evaluate,
+    export,
     info,
     normtest,
     prepare,

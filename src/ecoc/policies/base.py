@@ -6,6 +6,7 @@ from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from ecoc.batch import PAD, History
 from ecoc.encoders import Encoder, PredictionTask
@@ -57,6 +58,24 @@ class Policy(nn.Module, ABC):
     @abstractmethod
     def vectors(self) -> Tensor | None:
         """Item vectors [V, d] whose cosine measures similarity; none if the policy has no item vectors."""
+
+    def unit_vectors(self) -> Tensor | None:
+        """The same vectors with length 1."""
+        vectors = self.vectors()
+        return None if vectors is None else normalize(vectors, dim=1)
+
+    def finished(self) -> dict[str, Tensor]:
+        """What is computed from the weights once, by name, for every ranking mode."""
+        return {}
+
+    def finished_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what `finished` gives."""
+        return {}
+
+    def adopt(self, finished: Mapping[str, Tensor]) -> None:
+        """Use what `finished` gave instead of computing it."""
+        if set(finished) != set(self.finished_shapes()):
+            raise ValueError("not what `finished` gave")
 
     @property
     def has_critic(self) -> bool:
@@ -147,6 +166,21 @@ class TiedPolicy(InnerProductPolicy):
     def vectors(self) -> Tensor:
         return self.item_vectors()
 
+    def unit_vectors(self) -> Tensor:
+        return self._once("unit", lambda: normalize(self.item_vectors(), dim=1))
+
+    def finished(self) -> dict[str, Tensor]:
+        self.item_vectors(), self.unit_vectors()
+        return dict(self._derived)
+
+    def finished_shapes(self) -> dict[str, tuple[int, ...]]:
+        names = ("unit", "items") if self.encoder.transforms_items else ("unit",)
+        return {name: tuple(self.table.shape) for name in names}
+
+    def adopt(self, finished: Mapping[str, Tensor]) -> None:
+        super().adopt(finished)
+        self._derived.update(finished)
+
     def item_matrix(self) -> Tensor:
         return self.item_vectors()
 
@@ -226,8 +260,12 @@ def item_table(items: int, dim: int, init: float) -> nn.Parameter:
     return nn.Parameter(table)
 
 
-def load_weights(policy: Policy, tensors: Mapping[str, Tensor], *, where: str) -> None:
-    """Put saved tensors into a freshly built policy. Buffers may have any size, because it depends on the data."""
+LARGEST_WEIGHT = 1e12
+"""Products of larger weights may overflow; training never comes near."""
+
+
+def check_weights(policy: Policy, tensors: Mapping[str, Tensor], *, where: str) -> None:
+    """Refuse tensors that are not those of a policy. Buffers may have any size, because it depends on the data."""
     expected = policy.state_dict()
     if set(expected) != set(tensors):
         odd = min(set(expected) ^ set(tensors))
@@ -238,10 +276,22 @@ def load_weights(policy: Policy, tensors: Mapping[str, Tensor], *, where: str) -
         if tensor.dtype != like.dtype or (name in parameters and tensor.shape != like.shape):
             kind = f"{tensor.dtype} {list(tensor.shape)}"
             raise ArtifactError(f"{where}: tensor '{name}' is {kind}, expected {like.dtype} {list(like.shape)}")
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ArtifactError(f"{where}: tensor '{name}' holds a number that is not finite; train again")
+        check_finite(name, tensor, where)
+
+
+def check_finite(name: str, tensor: Tensor, where: str) -> None:
+    """Refuse a tensor with a number that is not finite, or so large that scores would not be."""
+    if tensor.is_floating_point() and not bool((tensor.abs() <= LARGEST_WEIGHT).all()):  # NaN is not
+        raise ArtifactError(f"{where}: tensor '{name}' holds a number that is not finite or too large; train again")
+
+
+def load_weights(policy: Policy, tensors: Mapping[str, Tensor], *, where: str) -> None:
+    """Make saved tensors those of a freshly built policy; they are not copied."""
+    check_weights(policy, tensors, where=where)
+    parameters = dict(policy.named_parameters())
+    for name, tensor in tensors.items():
         if name in parameters:
-            parameters[name].data.copy_(tensor)
+            parameters[name].data = tensor
         else:
             owner, _, last = name.rpartition(".")
             setattr(policy.get_submodule(owner), last, tensor)

@@ -236,6 +236,18 @@ class PolicyWithCounts(Policy):
     def vectors(self) -> Tensor | None:
         return self.policy.vectors()
 
+    def unit_vectors(self) -> Tensor | None:
+        return self.policy.unit_vectors()
+
+    def finished(self) -> dict[str, Tensor]:
+        return self.policy.finished()
+
+    def finished_shapes(self) -> dict[str, tuple[int, ...]]:
+        return self.policy.finished_shapes()
+
+    def adopt(self, finished: Mapping[str, Tensor]) -> None:
+        self.policy.adopt(finished)
+
     def values(self, query: Query, items: Tensor, history: History) -> Tensor | None:
         return self.policy.values(query.policy_query if isinstance(query, CountsQuery) else query, items, history)
 

@@ -134,7 +134,7 @@ def _by_rows(
 
 
 class _Scratch(threading.local):
-    """Memory for a matrix of scores, kept per thread: with fresh pages each time a large pass takes half as long again."""
+    """Memory for scores, kept per thread: with fresh pages each time a large pass takes half as long again."""
 
     memory: Tensor | None = None
 

@@ -17,7 +17,6 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from ecoc.batch import PAD, History
 from ecoc.encoders import Encoder
@@ -127,10 +126,20 @@ class ValuePolicy(TiedPolicy):
 
     def item_matrix(self) -> Tensor:
         if self.rank_by == "cosine":
-            return self._once("unit", lambda: normalize(self.item_vectors(), dim=1))
+            return self.unit_vectors()
         if self.rank_by != "blend":
             return self.item_vectors()
         return self._once("blend", self._blend_matrix)
+
+    def finished(self) -> dict[str, Tensor]:
+        self._once("blend", self._blend_matrix)
+        return super().finished()
+
+    def finished_shapes(self) -> dict[str, tuple[int, ...]]:
+        rows, dim = self.table.shape
+        heads = len(self.critic.h.weights[0])
+        own = {"blend": (rows, dim + self.critic.width + 1), "actions": (heads, rows, dim)}
+        return {**super().finished_shapes(), **own}
 
     def _blend_matrix(self) -> Tensor:
         return torch.cat([self.item_vectors(), self.critic.joined_actions(self._actions()), -self.cost[:, None]], 1)

@@ -1,23 +1,24 @@
 """Checkpoints: a tensor file and its JSON file. A checkpoint is valid once its JSON file exists."""
 
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from ecoc.errors import ArtifactError, TrainingError
-from ecoc.storage.atomic import cleaned, file_sha256, json_bytes, put_in_place, remove_abandoned, write_aside
+from ecoc.storage.atomic import cleaned, json_bytes, put_in_place, remove_abandoned, write_aside
+from ecoc.storage.trusted import load_json, load_tensors
 
 _DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
-_LARGEST_JSON = 64 << 20
+_LOGGER = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def save_checkpoint(folder: Path, name: str, tensors: Mapping[str, Tensor], stat
             raise NotFiniteError(folder / name, key)
     paths = folder / f"{name}.safetensors", folder / f"{name}.json"
     with cleaned(paths):
-        digest = write_aside(paths[0], _safetensors(tensors))
+        digest = write_aside(paths[0], safetensors_pieces(tensors))
         write_aside(paths[1], [json_bytes({**state, "sha256": digest})])
         for path in paths:  # once both are on disk, so that a full disk leaves the checkpoint before intact
             put_in_place(path)
@@ -56,34 +57,41 @@ def save_checkpoint(folder: Path, name: str, tensors: Mapping[str, Tensor], stat
 
 def load_checkpoint(folder: Path, name: str) -> Checkpoint:
     """Read a checkpoint and verify its checksum."""
-    path = folder / f"{name}.json"
-    try:
-        if path.stat().st_size > _LARGEST_JSON:
-            raise ArtifactError(f"{path}: larger than {_LARGEST_JSON} bytes; not a checkpoint")
-        state = dict(json.loads(path.read_bytes()))
-        digest = state.pop("sha256")
-        file = folder / f"{name}.safetensors"
-        if file_sha256(file) != digest:
-            raise ArtifactError(f"{file}: its checksum differs from the one in {path.name}; it was changed or damaged")
-        return Checkpoint(load_file(file), state, digest)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, SafetensorError) as error:
-        raise ArtifactError(f"{folder / name}: not a readable checkpoint ({str(error)[:100]})") from None
+    state = load_json(folder / f"{name}.json", remedy="not a readable checkpoint")
+    digest = state.pop("sha256", None)
+    if not isinstance(digest, str):
+        raise ArtifactError(f"{folder / name}.json: not a readable checkpoint (it names no checksum)")
+    tensors, _ = load_tensors(folder / f"{name}.safetensors", sha256=digest)
+    return Checkpoint(tensors, state, digest)
 
 
 def load_latest(folder: Path) -> Checkpoint | None:
-    """The newest valid checkpoint of a run, or None."""
-    for name in sorted((path.stem for path in folder.glob("step-*.json")), reverse=True):
-        with suppress(ArtifactError):
-            return load_checkpoint(folder, name)
-    return None
+    """The newest valid checkpoint of a run; none if it has no checkpoint yet.
+
+    A damaged checkpoint is passed over with a warning. If all are damaged, that is an error: to begin again without a
+    word would throw the work away.
+    """
+    return _newest(folder, load_checkpoint)
 
 
 def latest_state(folder: Path) -> dict[str, Any] | None:
-    """The JSON of the newest checkpoint, without reading its tensors; none if there is no readable one."""
-    for path in sorted(folder.glob("step-*.json"), reverse=True):
-        with suppress(OSError, ValueError, TypeError, RecursionError):
-            if path.stat().st_size <= _LARGEST_JSON:
-                return dict(json.loads(path.read_bytes()))
+    """The JSON of the newest checkpoint, without reading its tensors; none if it has no checkpoint yet."""
+    return _newest(folder, lambda folder, name: load_json(folder / f"{name}.json", remedy="not a readable checkpoint"))
+
+
+def _newest(folder: Path, load: Callable[[Path, str], R]) -> R | None:
+    errors: list[ArtifactError] = []
+    for name in sorted((path.stem for path in folder.glob("step-*.json")), reverse=True):
+        try:
+            found = load(folder, name)
+        except ArtifactError as error:
+            errors.append(error)
+            continue
+        for damage in errors:
+            _LOGGER.warning("%s; passed over, an earlier checkpoint is used", damage)
+        return found
+    if errors:
+        raise ArtifactError(f"{errors[0]}; no checkpoint is left to resume from: restore one, or pass --overwrite")
     return None
 
 
@@ -113,7 +121,7 @@ def remove_partial(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _safetensors(tensors: Mapping[str, Tensor]) -> Iterable[bytes | memoryview]:
+def safetensors_pieces(tensors: Mapping[str, Tensor]) -> Iterable[bytes | memoryview]:
     """The safetensors format, piece by piece without a copy: saving a large table needs no second one in memory."""
     header: dict[str, Any] = {}
     position = 0

@@ -1,0 +1,120 @@
+"""Export: a finished run becomes a bundle, the folder that a server opens."""
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ecoc import __version__
+from ecoc.arguments import StrPath, as_flag, as_path
+from ecoc.data.schema import ITEMS
+from ecoc.data.sequences import open_data
+from ecoc.errors import EcocError
+from ecoc.model import Model, load
+from ecoc.policies.counts import PolicyWithCounts
+from ecoc.result import Result
+from ecoc.runs.bundle import BUNDLE, CRITIC, MATRIX, POLICY, TRANSITIONS, BundleRecord, FileEntry, RankingEntry
+from ecoc.storage.atomic import json_bytes, new_folder, write_whole
+from ecoc.storage.checkpoint import safetensors_pieces
+from ecoc.storage.trusted import file_sha256
+
+_OF_CRITIC = ("critic.", "cost")
+
+
+class ExportResult(Result):
+    """A bundle that was written."""
+
+    bundle: str = Field(description="its folder")
+    name: str
+    version: str
+    items: int
+    bytes: int
+    files: dict[str, int] = Field(description="bytes by file")
+
+    def __str__(self) -> str:
+        lines = [f"{self.bundle}: {self.name} version {self.version}, {self.items:,} items, {_size(self.bytes)}"]
+        lines += [f"  {name:20} {_size(size):>10}" for name, size in self.files.items()]
+        return "\n".join([*lines, f"serve it with: ecoc serve {self.bundle}"])
+
+
+def export(run: StrPath, out: StrPath, *, overwrite: bool = False) -> ExportResult:
+    """Write the model of a finished run as a bundle. Its ranking is the one that was chosen for the run."""
+    model, target = load(run), as_path(out, "out")
+    source = model.run  # refuses a bundle
+    with new_folder(target, overwrite=as_flag(overwrite, "overwrite"), is_ours=_is_bundle) as folder:
+        record = _write(model, folder)
+        write_whole(folder / BUNDLE, [json_bytes(record.model_dump(mode="json"))])
+    written = load(target)  # what cannot be opened must not be left unsaid
+    files = {name: entry.bytes for name, entry in record.files.items()}
+    return ExportResult(
+        bundle=str(out),
+        name=source.name,
+        version=written.version,
+        items=len(model.vocab),
+        bytes=sum(files.values()),
+        files=files,
+    )
+
+
+def _write(model: Model, folder: Path) -> BundleRecord:
+    result, counted = model.run.result, model.policy if isinstance(model.policy, PolicyWithCounts) else None
+    policy = model.policy.without_counts
+    weights = {name: tensor.contiguous() for name, tensor in policy.state_dict().items()}
+    critic = {name: tensor for name, tensor in weights.items() if name.startswith(_OF_CRITIC) and policy.has_critic}
+    with torch.inference_mode():
+        finished = policy.finished()
+    tensors: dict[str, dict[str, Tensor]] = {
+        POLICY: {name: tensor for name, tensor in weights.items() if name not in critic},
+        MATRIX: finished,
+        **({CRITIC: critic} if critic else {}),
+        **({TRANSITIONS: dict(counted.transitions.state_dict())} if counted is not None else {}),
+    }
+    for name, content in tensors.items():
+        write_whole(folder / name, safetensors_pieces(content))
+    shutil.copyfile(model.run.path / ITEMS, folder / ITEMS)
+    chosen = model.run.chosen_ranking()
+    return BundleRecord(
+        ecoc=__version__,
+        name=model.name,
+        config=model.config.values(),
+        dims=result.dims,
+        feedback=result.feedback,
+        reward_unit=result.reward_unit,
+        weights_sha256=result.weights_sha256,
+        data_sha256=result.data.checksum if result.data is not None else None,
+        world=_world(model),
+        ranking=RankingEntry(w=chosen[1]) if chosen is not None else None,
+        counts_weight=counted.weight if counted is not None else 0.0,
+        files={name: _entry(folder / name) for name in (ITEMS, *tensors)},
+    )
+
+
+def _world(model: Model) -> dict[str, Any] | None:
+    """Settings of the built-in world that the model was trained in, if it was and its data are still there."""
+    data = model.run.result.data
+    with suppress(EcocError, OSError):
+        if data is not None:
+            manifest = open_data(data.path).manifest
+            world = manifest.settings.get("world")
+            return world if isinstance(world, dict) and manifest.checksum == data.checksum else None
+    return None
+
+
+def _entry(path: Path) -> FileEntry:
+    return FileEntry(bytes=path.stat().st_size, sha256=file_sha256(path))
+
+
+def _is_bundle(folder: Path) -> bool:
+    return (folder / BUNDLE).is_file()
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count = count // 1000
+    return f"{count} GB"
