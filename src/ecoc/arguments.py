@@ -25,6 +25,10 @@ def as_path(value: object, name: str) -> Path:
     path = os.fspath(value)
     if not isinstance(path, str) or "\0" in path:
         raise refusal(name, "a path without null characters, as text", value)
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:  # the libraries that read and write files take names in UTF-8 only
+        raise refusal(name, "a path in UTF-8; rename it", path) from None
     return Path(path)
 
 

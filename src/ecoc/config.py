@@ -1,15 +1,12 @@
-"""Configuration: frozen pydantic models, defaults < TOML file < overrides, and errors that name the right key."""
+"""Configuration: frozen pydantic models, defaults < file < overrides, and errors that name the right key."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ecoc.errors import InputError, did_you_mean
-
-_LARGEST_FILE = 1 << 20
 
 
 class Config(BaseModel):
@@ -56,18 +53,6 @@ def _described(model: type[BaseModel], path: list[str]) -> str:
     return f"it is the {field.description}" if field is not None and field.description else "give it"
 
 
-def load_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file of settings."""
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InputError(f"{path}: larger than {_LARGEST_FILE} bytes; a config file is expected")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; give a readable TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
-
-
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
     """Turn `--set a.b=2` pairs into a nested dictionary; values are read as TOML, anything else as plain text."""
     result: dict[str, Any] = {}
@@ -88,5 +73,5 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # also whole numbers of thousands of digits
         return text

@@ -9,9 +9,10 @@ from pydantic import Field, ValidationError
 
 import ecoc
 from ecoc import errors
-from ecoc.config import Config, load_toml, parse_overrides
+from ecoc.config import Config, parse_overrides
 from ecoc.errors import InputError, did_you_mean
 from ecoc.registry import Registry
+from ecoc.storage.trusted import load_toml
 
 HEAVY = ("torch", "duckdb", "pyarrow", "gymnasium", "typer")
 

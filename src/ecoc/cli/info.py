@@ -17,7 +17,9 @@ def info(
     output: Output,
 ) -> None:
     """Describe a prepared dataset or a run: statistics, settings, versions, checksums."""
-    if (path / "config.toml").is_file():
+    from ecoc.storage.trusted import is_there
+
+    if is_there(path / "config.toml"):
         _run_info(path, verify, output.json_)
         return
     from ecoc.data.describe import page, summary

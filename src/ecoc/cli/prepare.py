@@ -121,9 +121,10 @@ def prepare(  # noqa: PLR0913 - one parameter per option
     output: Output,
 ) -> None:
     """Turn a raw log into a prepared dataset: checked, filtered, ordered, split and numbered."""
-    from ecoc.config import load_toml, parse_overrides
+    from ecoc.config import parse_overrides
     from ecoc.data.describe import page, summary
     from ecoc.data.prepare import prepare as run_preparation
+    from ecoc.storage.trusted import load_toml
 
     settings: dict[str, Any] = load_toml(config) if config else {}
     given = {**asdict(columns), **asdict(cleaning), **asdict(world), "seed": compute.seed}

@@ -36,9 +36,10 @@ def train(  # noqa: PLR0913 - one parameter per option
     output: Output,
 ) -> None:
     """Train a policy on a prepared dataset; the weights that are best on validation are kept in the run folder."""
-    from ecoc.config import load_toml, parse_overrides
+    from ecoc.config import parse_overrides
     from ecoc.reporting.text import train_text
     from ecoc.runs.config import merged
+    from ecoc.storage.trusted import load_toml
     from ecoc.training.train import train as run_training
 
     settings = parse_overrides(set_ or [])

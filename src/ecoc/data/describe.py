@@ -1,10 +1,11 @@
 """Description of a prepared dataset: the JSON of `ecoc info` and the text it prints."""
 
-import json
 from typing import Any
 
 from ecoc.data.schema import PROVENANCE
 from ecoc.data.sequences import Dataset
+from ecoc.errors import ArtifactError
+from ecoc.storage.trusted import is_there, load_json
 
 _STEPS_SHOWN = 8
 
@@ -31,8 +32,7 @@ def summary(data: Dataset) -> dict[str, Any]:
         "reference": dumped["reference"],
         "alternative": dumped["alternative"],
         "settings": dumped["settings"],
-        "bad_rows": _provenance(data).get("bad_rows", []),
-        "warnings": _provenance(data).get("warnings", []),
+        **_provenance(data),
         "checksum": manifest.checksum,
     }
 
@@ -121,10 +121,11 @@ def _paper(info: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def _provenance(data: Dataset) -> dict[str, Any]:
-    """Origin of the data; it is informative only, so a missing or damaged file is no error."""
-    try:
-        content = json.loads((data.path / PROVENANCE).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+def _provenance(data: Dataset) -> dict[str, list[str]]:
+    """Bad rows and warnings, as `provenance.json` holds them; it is informative only, so it may be missing."""
+    path = data.path / PROVENANCE
+    content = load_json(path, folder=data.path, remedy="remove it") if is_there(path) else {}
+    notes = {key: content.get(key, []) for key in ("bad_rows", "warnings")}
+    if not all(isinstance(lines, list) and all(isinstance(line, str) for line in lines) for lines in notes.values()):
+        raise ArtifactError(f"{path}: not the provenance of a dataset; remove it")
+    return notes

@@ -27,6 +27,7 @@ from ecoc.data.sources.frame import FrameLog
 from ecoc.data.sources.log import LogConfig
 from ecoc.data.split import split
 from ecoc.data.stage import Stage, Staged
+from ecoc.data.store import write_stamp
 from ecoc.data.times import PER_SECOND
 from ecoc.data.write import StoreWriter
 from ecoc.errors import InputError
@@ -180,6 +181,7 @@ class _Preparation:
         manifest = manifest.model_copy(update={"checksum": manifest.computed_checksum()})
         (self._folder / MANIFEST).write_bytes(json_bytes(manifest.model_dump(mode="json")))
         (self._folder / PROVENANCE).write_bytes(json_bytes(self._provenance(bad)))
+        write_stamp(self._folder, manifest)
 
     def _warn(self, staged: Staged, sorted_events: SortedEvents) -> None:
         """Collect what the user should know about the rows."""

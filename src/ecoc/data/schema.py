@@ -16,6 +16,7 @@ FORMAT = "ecoc-dataset"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 PROVENANCE = "provenance.json"
+STAMP = "stamp.json"
 ITEMS = "items.parquet"
 SEQUENCES = "sequences.arrow"
 
@@ -31,7 +32,7 @@ ARRAYS = {
 """The sequence store: array -> dtype. `items feedback rewards times`: one entry per event; others: one per sequence."""
 
 FILES = frozenset({*(f"{name}.npy" for name in ARRAYS), ITEMS, SEQUENCES})
-"""Every file of a prepared dataset besides its manifest and provenance."""
+"""Every file of a prepared dataset besides its manifest, provenance and stamp."""
 
 
 class Reason(StrEnum):

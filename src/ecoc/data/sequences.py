@@ -1,12 +1,10 @@
 """Open a prepared dataset: memory-mapped arrays for training, and sequences with the ids of the log."""
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +14,11 @@ from pydantic import ValidationError
 
 from ecoc.arguments import StrPath, as_choice, as_count, as_flag, as_id, as_path
 from ecoc.data.baskets import Baskets, baskets_of
-from ecoc.data.schema import (
-    ARRAYS,
-    FILES,
-    FORMAT,
-    FORMAT_VERSION,
-    ITEMS,
-    MANIFEST,
-    PROVENANCE,
-    SEQUENCES,
-    Counts,
-    Manifest,
-)
+from ecoc.data.schema import FILES, FORMAT, FORMAT_VERSION, ITEMS, MANIFEST, PROVENANCE, STAMP, Counts, Manifest
+from ecoc.data.store import Arrays, chunks, open_arrays, sequence_ids
 from ecoc.data.times import PER_SECOND
 from ecoc.errors import ArtifactError, InputError
-from ecoc.storage.atomic import file_sha256
+from ecoc.storage.trusted import is_there, load_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +28,6 @@ if TYPE_CHECKING:
 
 _LARGEST_MANIFEST = 8 << 20
 _SPLITS = ("train", "validation", "test")
-_CHUNK = 1 << 21  # events read at a time
 
 
 @dataclass(frozen=True)
@@ -76,11 +63,11 @@ class Dataset:
     train_lengths: NDArray[np.int64]
     is_validation: NDArray[np.bool_]
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, arrays: Arrays) -> None:
         self.path = path
         self.manifest = manifest
-        for name in ARRAYS:
-            setattr(self, name, _open_array(path / f"{name}.npy", name, manifest.counts))
+        for name, array in arrays.items():
+            setattr(self, name, array)
 
     def __repr__(self) -> str:
         counts = self.counts
@@ -109,7 +96,7 @@ class Dataset:
         """Item id of the log <-> index."""
         from ecoc.data.vocab import ItemVocab
 
-        return ItemVocab.open(self.path / ITEMS)
+        return ItemVocab.open(self.path / ITEMS, items=self.counts.items, sha256=self.manifest.files[ITEMS].sha256)
 
     @cached_property
     def users(self) -> NDArray[np.int64]:
@@ -205,13 +192,15 @@ class Dataset:
         feedback = np.zeros(len(names), dtype=np.int64)
         popularity = np.zeros(self.counts.items + 1, dtype=np.int64)
         total, negative, rewards, times = 0.0, 0, [], []
-        for first in range(0, self.counts.interactions, _CHUNK):
-            feedback += np.bincount(self._copied("feedback", first), minlength=len(names))
-            popularity += np.bincount(self._copied("items", first), minlength=len(popularity))
-            reward, time = self._copied("rewards", first), self._copied("times", first)
+        for codes in chunks(self.feedback):
+            feedback += np.bincount(codes, minlength=len(names))
+        for items in chunks(self.items):
+            popularity += np.bincount(items, minlength=len(popularity))
+        for reward in chunks(self.rewards):
             total += float(reward.sum(dtype=np.float64))
             negative += int(np.count_nonzero(reward < 0))
             rewards += [float(reward.min()), float(reward.max())]
+        for time in chunks(self.times):
             times += [int(time.min()), int(time.max())]
         return {
             "sequence_length": _quantiles(np.diff(self.offsets)),
@@ -227,12 +216,6 @@ class Dataset:
             "last_time": self.readable_time(max(times)),
         }
 
-    def _copied(self, name: str, first: int) -> NDArray[Any]:
-        """A chunk of an event array, read instead of mapped: pages of a map that were touched count as used memory."""
-        dtype = np.dtype(ARRAYS[name])
-        offset = len(array_header(name, self.counts.interactions)) + first * dtype.itemsize
-        return np.fromfile(self.path / f"{name}.npy", dtype, count=_CHUNK, offset=offset)
-
     def readable_time(self, value: int) -> str:
         """A stored time as ISO text, or the plain number if only the order is known."""
         unit = self.manifest.time_unit
@@ -245,32 +228,19 @@ class Dataset:
         return moment.isoformat().replace("+00:00", "Z")
 
     def verify(self) -> None:
-        """Read every file once and compare its checksum; a difference raises ArtifactError."""
-        if self.manifest.checksum != self.manifest.computed_checksum():
-            raise ArtifactError(f"{self.path / MANIFEST}: changed since it was written; prepare again")
-        for name, record in self.manifest.files.items():
-            if file_sha256(self.path / name) != record.sha256:
-                raise ArtifactError(f"{self.path / name}: its checksum differs from the manifest's; prepare again")
+        """Read every file once, and check its checksum and values; a difference raises ArtifactError."""
+        open_arrays(self.path, self.manifest, verify=True)
 
     @cached_property
     def _sequence_ids(self) -> "_SequenceIds":
-        ids = _SequenceIds(self.path / SEQUENCES)
-        if len(ids) != len(self):
-            raise ArtifactError(f"{self.path / SEQUENCES}: {len(ids)} sequences, expected {len(self)}; prepare again")
-        return ids
+        return _SequenceIds(sequence_ids(self.path, self.manifest))
 
 
 class _SequenceIds:
     """User and name of each sequence, memory-mapped."""
 
-    def __init__(self, path: Path) -> None:
-        import pyarrow as pa
-
-        try:
-            table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-            self.users, self.names = table.column("user"), table.column("sequence")
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise ArtifactError(f"{path}: not readable ({str(error)[:100]}); prepare again") from None
+    def __init__(self, table: "pa.Table") -> None:
+        self.users, self.names = table.column("user"), table.column("sequence")
 
     def __len__(self) -> int:
         return len(self.users)
@@ -284,47 +254,31 @@ class _SequenceIds:
 
 
 def open_data(path: StrPath, *, verify: bool = False) -> Dataset:
-    """Open a prepared dataset. Sizes and versions are always checked, every byte with `verify`."""
+    """Open a prepared dataset. Every file is checked once; with `verify` again, even if it has not changed since."""
     folder, verify = as_path(path, "path"), as_flag(verify, "verify")
     manifest = _open_manifest(folder)
-    if set(manifest.files) != FILES:
-        raise ArtifactError(f"{folder / MANIFEST}: lists other files than a prepared dataset has; prepare again")
-    for name, record in manifest.files.items():
-        file = folder / name
-        if not file.is_file():
-            raise ArtifactError(f"{file}: missing; prepare again")
-        if file.stat().st_size != record.bytes:
-            raise ArtifactError(f"{file}: {file.stat().st_size} bytes, the manifest says {record.bytes}; prepare again")
-    data = Dataset(folder, manifest)
-    if verify:
-        data.verify()
-    return data
+    return Dataset(folder, manifest, open_arrays(folder, manifest, verify=verify))
 
 
 def is_dataset(folder: Path) -> bool:
     """Whether a folder is a prepared dataset, possibly incomplete, and holds nothing else."""
-    if any(entry.name not in FILES | {MANIFEST, PROVENANCE} for entry in folder.iterdir()):
+    if any(entry.name not in FILES | {MANIFEST, PROVENANCE, STAMP} for entry in folder.iterdir()):
         return False
     try:
-        content = json.loads((folder / MANIFEST).read_bytes()[:_LARGEST_MANIFEST])
-    except (OSError, ValueError, RecursionError):
+        content = load_json(folder / MANIFEST, largest=_LARGEST_MANIFEST, remedy="")
+    except ArtifactError:
         return False
-    return isinstance(content, dict) and content.get("format") == FORMAT
+    return content.get("format") == FORMAT
 
 
 def _open_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a prepared dataset")
-    if not path.is_file():
+    if not is_there(path):
         raise InputError(f"{folder}: no {MANIFEST} in it, so it is not a prepared dataset; make one with ecoc prepare")
-    if path.stat().st_size > _LARGEST_MANIFEST:
-        raise ArtifactError(f"{path}: larger than {_LARGEST_MANIFEST} bytes; prepare again")
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        raise ArtifactError(f"{path}: not JSON; prepare again") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    content = load_json(path, largest=_LARGEST_MANIFEST, remedy="prepare again")
+    if content.get("format") != FORMAT:
         raise ArtifactError(f"{path}: not the manifest of a prepared dataset; prepare again")
     if content.get("version") != FORMAT_VERSION:
         raise ArtifactError(
@@ -335,26 +289,6 @@ def _open_manifest(folder: Path) -> Manifest:
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise ArtifactError(f"{path}: {where}: {error.errors()[0]['msg']}; prepare again") from None
-
-
-def _open_array(path: Path, name: str, counts: Counts) -> NDArray[Any]:
-    """Map an array; its header must equal, byte for byte, the one that its name and the counts require."""
-    length = {"offsets": counts.sequences + 1, "train_lengths": counts.sequences, "is_validation": counts.sequences}
-    header = array_header(name, length.get(name, counts.interactions))
-    with path.open("rb") as stream:
-        written = stream.read(len(header))
-    dtype = np.dtype(ARRAYS[name])
-    shape = (length.get(name, counts.interactions),)
-    if written != header or path.stat().st_size != len(header) + shape[0] * dtype.itemsize:
-        raise ArtifactError(f"{path}: expected an array of {shape[0]} {dtype}, as the manifest says; prepare again")
-    return np.memmap(path, dtype, "r", offset=len(header), shape=shape)
-
-
-def array_header(name: str, length: int) -> bytes:
-    """The `.npy` header of an array of the store."""
-    stream = BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": ARRAYS[name], "fortran_order": False, "shape": (length,)})
-    return stream.getvalue()
 
 
 def _quantiles(values: NDArray[Any]) -> dict[str, float]:

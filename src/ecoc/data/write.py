@@ -21,10 +21,10 @@ from ecoc.data.baskets import first_sizes
 from ecoc.data.engine import Engine
 from ecoc.data.lookups import SCHEMA as LOOKUP
 from ecoc.data.schema import ARRAYS, FILES, ITEMS, SEQUENCES, Counts, FileRecord, RewardMap
-from ecoc.data.sequences import array_header
 from ecoc.data.sorted_events import SortedEvents, offsets_of, sums_of
 from ecoc.data.split import Split
-from ecoc.storage.atomic import file_sha256
+from ecoc.data.store import array_header
+from ecoc.storage.trusted import file_sha256
 
 _EVENT_ARRAYS = ("items", "feedback", "rewards", "times")
 

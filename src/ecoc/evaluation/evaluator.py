@@ -160,7 +160,7 @@ class RankingEvaluator:
             checkpoint = load_checkpoint(folder, name)
             state, ranks = checkpoint.state, checkpoint.tensors["rank"].numpy()
             same = state["weights"] == model.run.result.weights_sha256 and state["data"] == self.data.checksum
-            same = same and len(ranks) == len(self.cases)
+            same = same and ranks.shape == (len(self.cases),) and bool((ranks >= 1).all())
             if not same or not np.array_equal(checkpoint.tensors["event"].numpy(), self.cases.event):
                 return None
             return RankingResult(model.name, ranks, ListQuality.model_validate(state["lists"]), float(state["seconds"]))

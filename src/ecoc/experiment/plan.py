@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ecoc.durations import readable
+from ecoc.errors import ArtifactError
 from ecoc.storage.atomic import json_bytes, write_whole
+from ecoc.storage.trusted import load_json
 
 PLANS = "plan.json"
 SHARE = 0.8  # of a budget that is planned; the rest is a reserve
@@ -103,8 +105,8 @@ class Plans:
 
     def _read(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self._path.read_bytes())["plans"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return dict(load_json(self._path, remedy="")["plans"])
+        except (ArtifactError, KeyError, TypeError, ValueError):
             return {}
 
     def _write(self, plans: Mapping[str, Any]) -> None:

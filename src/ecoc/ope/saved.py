@@ -1,6 +1,5 @@
 """Everything that was computed about a run and is kept in its folder."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -13,6 +12,7 @@ from ecoc.ope.results import SimulationResult, WeightChoice
 from ecoc.result import Result
 from ecoc.runs.folder import ACTING, Run
 from ecoc.runs.saved import COMPARISON, EVALUATION, NORM_TEST, NOT_CHOSEN, SIMULATION, load_results
+from ecoc.storage.trusted import load_json
 
 R = TypeVar("R", bound=Result)
 
@@ -65,7 +65,7 @@ def _chosen(run: Run) -> list[WeightChoice]:
     if run.chosen_ranking() is None:  # reads the file with its limits
         return []
     try:
-        evidence = json.loads((run.path / ACTING).read_bytes()).get("evidence")
+        evidence = load_json(run.path / ACTING, remedy="choose again, or remove it").get("evidence")
         return [WeightChoice.model_validate(evidence)] if evidence else []
-    except (OSError, ValueError, InputError):
+    except (ValueError, InputError):
         raise ArtifactError(f"{run.path / ACTING}: its evidence is not readable; choose again, or remove it") from None

@@ -4,7 +4,6 @@ Whoever computes something writes a `Document`; rendering reads it and knows not
 holds is checked like any input: sizes are limited, unknown keys refused, and text stays text.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -12,8 +11,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from ecoc.config import Config
-from ecoc.errors import ArtifactError, EcocError
+from ecoc.errors import ArtifactError, InputError
 from ecoc.storage.atomic import write_whole
+from ecoc.storage.trusted import load_json
 
 REPORT = "report.json"
 _LARGEST = 32 << 20
@@ -184,8 +184,6 @@ def load_document(folder: Path) -> Document:
     """The document of a folder."""
     path = folder / REPORT
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ArtifactError(f"{path}: larger than {_LARGEST} bytes; make it again")
-        return Document.build(json.loads(path.read_bytes()), where=str(path))
-    except (OSError, ValueError, RecursionError, EcocError) as error:
+        return Document.build(load_json(path, largest=_LARGEST, remedy="make it again"), where=str(path))
+    except InputError as error:
         raise ArtifactError(f"{path}: not a readable report ({str(error)[:200]}); make it again") from None

@@ -20,7 +20,7 @@ from ecoc.reporting.sections.simulation import quality_text, reward_table
 from ecoc.reporting.sections.weight_choice import outcome, weight_table
 from ecoc.runs.folder import BEST, COUNTS, Run
 from ecoc.runs.result import CountsChoice
-from ecoc.storage.atomic import file_sha256
+from ecoc.storage.trusted import file_sha256
 
 _MAIN = ("hr@10", "ndcg@10", "ndcg@20")
 _MOST_ROWS = 10  # of a table, where a report and --json hold the others
@@ -231,7 +231,7 @@ def run_json(path: Path, *, verify: bool) -> dict[str, Any]:
     if result.counts is not None and result.counts.weight:
         expected[run.checkpoints / f"{COUNTS}.safetensors"] = result.counts.sha256
     for file, checksum in expected.items():
-        if verify and (not file.is_file() or file_sha256(file) != checksum):
+        if verify and file_sha256(file) != checksum:
             raise ArtifactError(f"{file}: changed since the run ended; train again")
     answer = {"kind": "run", **result.values(), "config": config.values(), "is_verified": verify}
     try:

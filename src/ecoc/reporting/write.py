@@ -16,6 +16,7 @@ from ecoc.reporting.sections.run import run_sections
 from ecoc.reporting.tables import is_empty_table, latex, markdown
 from ecoc.runs.folder import is_run
 from ecoc.storage.atomic import write_whole
+from ecoc.storage.trusted import is_there
 
 PAGE, TABLES, FIGURES = "report.html", "tables", "figures"
 _LONGEST_NAME = 300
@@ -76,7 +77,7 @@ def report(
 
 def _open(path: Path) -> Document:
     """The document of a folder: its report.json, else what is known about its run."""
-    if (path / REPORT).is_file():
+    if is_there(path / REPORT):
         return load_document(path)
     if is_run(path):
         sections = run_sections(path)

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ecoc.config import Config, load_toml
+from ecoc.config import Config
 from ecoc.data.loader import Mode
 from ecoc.encoders import ENCODERS, EncoderConfig
 from ecoc.errors import InputError, did_you_mean
 from ecoc.methods import METHODS, MethodConfig
 from ecoc.policies.counts import LARGEST_COUNTS_WEIGHT
 from ecoc.runs.presets import preset_file, presets
+from ecoc.storage.trusted import load_toml
 
 
 class TrainConfig(Config):

@@ -1,6 +1,5 @@
 """A run folder: what training and evaluation left in it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ecoc.arguments import StrPath, as_path
-from ecoc.config import load_toml
 from ecoc.errors import ArtifactError, InputError
 from ecoc.policies.value_policy import LARGEST_W
 from ecoc.result import as_pandas
@@ -17,6 +15,7 @@ from ecoc.runs.config import RunConfig
 from ecoc.runs.metrics import metrics_table
 from ecoc.runs.result import TrainResult
 from ecoc.storage.atomic import json_bytes, write_whole
+from ecoc.storage.trusted import is_there, load_json, load_toml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +30,6 @@ BEST = "best"
 """Name of the checkpoint that a finished run acts with."""
 COUNTS = "counts"
 """Name of the checkpoint with the counts term of that policy, if it has one."""
-_LARGEST_RESULT = 8 << 20
 _CHOOSE_AGAIN = "choose again, or remove it"
 
 
@@ -64,7 +62,7 @@ class Run:
         """What training resulted in; an unfinished run has no result."""
         path = self._file(RESULT, "not finished; resume it with ecoc train --resume")
         try:
-            return TrainResult.model_validate(_load_json(path, "train again"))
+            return TrainResult.model_validate(load_json(path, remedy="train again"))
         except ValidationError as error:
             key = ".".join(str(step) for step in error.errors()[0]["loc"])
             raise ArtifactError(f"{path}: not the result of a run ('{key}' is missing or wrong); train again") from None
@@ -87,10 +85,10 @@ class Run:
     def chosen_ranking(self) -> tuple[str, float] | None:
         """How it was chosen to rank, and with which weight; none if nothing was chosen for these weights."""
         path = self.path / ACTING
-        if not path.is_file():
+        if not is_there(path):
             return None
         try:
-            choice = _load_json(path, _CHOOSE_AGAIN)
+            choice = load_json(path, remedy=_CHOOSE_AGAIN)
             if choice["weights_sha256"] != self.result.weights_sha256:
                 return None
             w = float(choice["w"])
@@ -104,21 +102,9 @@ class Run:
         """Path of a file of the run; `without` says what its absence means."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such folder; give the folder of a run")
-        if not (self.path / name).is_file():
+        if not is_there(self.path / name):
             raise InputError(f"{self.path}: {without}")
         return self.path / name
-
-
-def _load_json(path: Path, remedy: str) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > _LARGEST_RESULT:
-            raise ArtifactError(f"{path}: larger than {_LARGEST_RESULT} bytes; {remedy}")
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        raise ArtifactError(f"{path}: not readable; {remedy}") from None
-    if not isinstance(content, dict):
-        raise ArtifactError(f"{path}: holds no JSON object; {remedy}")
-    return content
 
 
 def save_acting(run: Run, rank_by: str, w: float, evidence: Mapping[str, Any]) -> None:
@@ -129,4 +115,4 @@ def save_acting(run: Run, rank_by: str, w: float, evidence: Mapping[str, Any]) -
 
 def is_run(folder: Path) -> bool:
     """Whether a folder holds a run, finished or not."""
-    return (folder / CONFIG).is_file()
+    return is_there(folder / CONFIG)

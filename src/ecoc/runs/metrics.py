@@ -1,15 +1,16 @@
 """metrics.jsonl as a table: one row per line, names of nested values joined by a slash."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from ecoc.errors import ArtifactError, InputError
+from ecoc.errors import ArtifactError
+from ecoc.storage.trusted import parse_json, read_bytes
 
 _LARGEST = 64 << 20
+_MOST_LINES, _MOST_VALUES = 1_000_000, 5_000_000
 
 
 def metrics_table(path: Path) -> pa.Table:
@@ -38,17 +39,15 @@ def flat(line: Mapping[str, Any], prefix: str = "") -> dict[str, float | bool]:
 
 def load_lines(path: Path) -> list[dict[str, Any] | None]:
     """The lines of a metrics.jsonl, none in place of one that cannot be read; empty lines are left out."""
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise ArtifactError(f"{path}: larger than {_LARGEST} bytes; not the metrics of a run")
-        return [_line(text) for text in path.read_bytes().split(b"\n") if text.strip()]
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; give the folder of a run") from None
+    content = read_bytes(path, largest=_LARGEST)
+    if content.count(b"\n") > _MOST_LINES or sum(content.count(mark) for mark in b",:[{") > _MOST_VALUES:
+        raise ArtifactError(f"{path}: more than {_MOST_LINES:,} lines or {_MOST_VALUES:,} values; train again")
+    return [_line(text) for text in content.split(b"\n") if text.strip()]
 
 
 def _line(text: bytes) -> dict[str, Any] | None:
     try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
+        line = parse_json(text, finite=False)  # a diagnostic may be none
+    except ValueError:
         return None
     return line if isinstance(line, dict) else None

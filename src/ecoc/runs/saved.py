@@ -18,6 +18,7 @@ from ecoc.errors import ArtifactError, InputError, ResourceError
 from ecoc.result import Result
 from ecoc.runs.folder import RESULT, Run
 from ecoc.storage.atomic import write_whole
+from ecoc.storage.trusted import is_there, load_json
 
 EVALUATION, COMPARISON, SIMULATION, NORM_TEST = "evaluation.json", "comparison.json", "simulation.json", "normtest.json"
 NOT_CHOSEN = "not_chosen.json"  # the newest choice of w, if no weight could be chosen
@@ -98,7 +99,7 @@ def _is_current(run: Run, entry: _Entry) -> bool:
     if (entry.weights_sha256, entry.data_sha256) != _belongs_to(run):
         return False
     others = ((Run(run.path / path), weights) for path, weights in entry.others.items())
-    return all(run.result.weights_sha256 == weights for run, weights in others if (run.path / RESULT).is_file())
+    return all(run.result.weights_sha256 == weights for run, weights in others if is_there(run.path / RESULT))
 
 
 def _belongs_to(run: Run) -> tuple[str, str]:
@@ -108,13 +109,12 @@ def _belongs_to(run: Run) -> tuple[str, str]:
 
 def _read(run: Run, file: str) -> dict[str, _Entry]:
     path = run.path / file
-    if not path.is_file():
+    if not is_there(path):
         return {}
+    content = load_json(path, largest=_LARGEST, remedy="remove it, then compute it again")
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ArtifactError(f"{path}: larger than {_LARGEST} bytes; remove it")
-        return _File.model_validate_json(path.read_bytes()).results
-    except (OSError, ValidationError, RecursionError) as error:
+        return _File.model_validate(content).results
+    except ValidationError as error:
         raise ArtifactError(_broken(run, file, error)) from None
 
 

@@ -7,6 +7,7 @@ from pydantic import Field
 from ecoc.config import Config
 from ecoc.runs.folder import RESULT, Run
 from ecoc.storage.checkpoint import latest_state
+from ecoc.storage.trusted import is_there
 
 
 class RunStatus(Config):
@@ -46,7 +47,7 @@ class RunStatus(Config):
 def run_status(run: Run) -> RunStatus:
     """How far a run got, finished or not."""
     config, state = run.config(), latest_state(run.checkpoints) or {}
-    is_finished = (run.path / RESULT).is_file()
+    is_finished = is_there(run.path / RESULT)
     data = str(state.get("data") or "DATA")
     return RunStatus.build(
         {

@@ -69,6 +69,8 @@ def _clean_up(target: Path) -> None:
 
 
 def _check_target(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
+    if target.is_symlink():  # a folder would take its place, and what it leads to would stay as it was
+        raise InputError(f"{target}: a link; give the folder itself as output")
     if not target.exists():
         return
     if not target.is_dir():
@@ -86,7 +88,7 @@ def lock(target: Path) -> Iterator[None]:
     """Hold the lock file beside `target`; the error of a second writer names the process that holds it."""
     path = target.parent / f".{target.name}.lock"
     try:
-        opened = path.open("a+")
+        opened = open(path, "a+", opener=_no_link)  # noqa: SIM115 - closed below
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; choose a folder where files can be made") from None
     with opened as stream:
@@ -108,6 +110,11 @@ def lock(target: Path) -> Iterator[None]:
         finally:
             with suppress(OSError):
                 path.unlink()
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open for writing, but no link, which could lead to a file of someone else, and no FIFO, which would wait."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def _flush(folder: Path) -> None:
@@ -133,12 +140,6 @@ def _replace(scratch: Path, target: Path) -> None:
     _sync(target.parent)
     if old is not None:
         shutil.rmtree(old, ignore_errors=True)
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, as hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def json_bytes(value: Any) -> bytes:
@@ -184,7 +185,7 @@ def write_aside(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
     digest, size = hashlib.sha256(), 0
     remove_abandoned(path.parent, f"{escape(path.name)}*")
     try:
-        with partial_path(path).open("wb") as stream:
+        with open(partial_path(path), "wb", opener=_no_link) as stream:
             for piece in pieces:
                 size += len(piece)
                 digest.update(piece)
@@ -207,4 +208,4 @@ def put_in_place(path: Path) -> None:
 
 def _no_room(path: Path, error: OSError, size: int) -> ResourceError:
     needed = f"at least {size:,} bytes are needed: " if size else ""
-    return ResourceError(f"{path}: {error.strerror or error}; {needed}free space, then pass --resume")
+    return ResourceError(f"{path}: {error.strerror or error}; {needed}free space, then repeat it (train: --resume)")

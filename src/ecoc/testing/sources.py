@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ecoc.arguments import StrPath, as_paths
 from ecoc.data.prepare import prepare
-from ecoc.data.schema import ARRAYS, ITEMS, MANIFEST, PROVENANCE, SEQUENCES
+from ecoc.data.schema import ARRAYS, ITEMS, MANIFEST, PROVENANCE, SEQUENCES, STAMP
 from ecoc.data.sources import SOURCES, Source
 from ecoc.errors import EcocError, InputError
 from ecoc.testing.suite import require, run_checks, titled
@@ -210,7 +210,7 @@ def repeats(case: SourceCase) -> None:
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != PROVENANCE}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in (PROVENANCE, STAMP)}
 
 
 def writes_its_seed(case: SourceCase) -> None:

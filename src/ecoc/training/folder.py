@@ -9,12 +9,17 @@ from ecoc.errors import ArtifactError, InputError, ResourceError
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import CHECKPOINTS, CONFIG, FINGERPRINT, METRICS, Run, is_run
 from ecoc.storage.atomic import write_whole
+from ecoc.storage.trusted import LARGEST_FILE, open_regular, read_bytes
 
 _LEAST_ITEMS = 2
+_LONGEST_FINGERPRINT = 1 << 10  # bytes
+_PIECE = 1 << 20
 
 
 def make_parent(path: Path) -> None:
     """Make the folder that holds `path`."""
+    if path.is_symlink() and not path.exists():
+        raise InputError(f"{path}: a link that leads nowhere; remove it or choose another folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -41,7 +46,9 @@ def _is_half_begun(path: Path) -> bool:
     """Whether a process died in `begin_run`: the folder holds what it writes, and no settings yet."""
     if not (path / CHECKPOINTS).is_dir() or any((path / CHECKPOINTS).iterdir()):
         return False
-    names = {entry.name for entry in path.iterdir() if not entry.match(f"{CONFIG}*.partial")}
+    names = {
+        entry.name for entry in path.iterdir() if not any(entry.match(f"{name}*.partial") for name in (CONFIG, ITEMS))
+    }
     return names <= {CHECKPOINTS, ITEMS, FINGERPRINT, METRICS}
 
 
@@ -68,7 +75,10 @@ def begin_run(run: Run, data: Dataset, config: RunConfig) -> None:
         raise InputError(f"{data.path}: has {data.counts.items} item; at least {_LEAST_ITEMS} are needed to rank")
     try:
         (run.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(data.path / ITEMS, run.path / ITEMS)
+        with open_regular(data.path / ITEMS, largest=LARGEST_FILE, folder=data.path) as items:
+            digest = write_whole(run.path / ITEMS, iter(lambda: items.read(_PIECE), b""))
+        if digest != data.manifest.files[ITEMS].sha256:
+            raise ArtifactError(f"{data.path / ITEMS}: changed since the dataset was opened; prepare again")
         (run.path / FINGERPRINT).write_text(data.checksum + "\n")
         (run.path / METRICS).touch()
         write_whole(run.path / CONFIG, [config.toml().encode()])  # last: it makes the folder a run
@@ -95,9 +105,9 @@ def check_same_settings(run: Run, data: Dataset, wanted: RunConfig) -> RunConfig
                     f"{run.path}: began with {section}.{key} = {old}, not {value}; resume without settings"
                 )
     try:
-        fingerprint = (run.path / FINGERPRINT).read_text().strip()
-    except OSError as error:
-        raise ArtifactError(f"{run.path / FINGERPRINT}: {error.strerror}; train again") from None
+        fingerprint = read_bytes(run.path / FINGERPRINT, largest=_LONGEST_FINGERPRINT).decode("ascii").strip()
+    except (ArtifactError, UnicodeDecodeError):
+        raise ArtifactError(f"{run.path / FINGERPRINT}: not a readable checksum; train again") from None
     if fingerprint != data.checksum:
         raise InputError(f"{run.path}: began with other data than {data.path}; give the same prepared dataset")
     return config

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ecoc.errors import InputError, ResourceError
+from ecoc.errors import ArtifactError, InputError, ResourceError
 from ecoc.runs.folder import LOG, METRICS
 from ecoc.runs.metrics import flat
+from ecoc.storage.trusted import open_to_append, printable
 
 _LOGGER = logging.getLogger("ecoc.training")
 
@@ -23,21 +24,18 @@ class MetricsLog:
     def size(self) -> int:
         """Bytes of metrics.jsonl, flushed to disk."""
         try:
-            if not self._metrics.exists():
-                return 0
-            descriptor = os.open(self._metrics, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-                return os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
+            with open_to_append(self._metrics) as stream:
+                os.fsync(stream.fileno())
+                return os.fstat(stream.fileno()).st_size
         except OSError as error:
             raise ResourceError(f"{self._metrics}: {error.strerror}; check the disk, then pass --resume") from error
 
     def rewind(self, size: int) -> None:
         """Cut metrics.jsonl to `size` bytes."""
-        if self._metrics.exists():
-            os.truncate(self._metrics, size)
+        with open_to_append(self._metrics) as stream:
+            if not 0 <= size <= os.fstat(stream.fileno()).st_size:
+                raise ArtifactError(f"{self._metrics}: shorter than when its checkpoint was saved; pass --overwrite")
+            stream.truncate(size)
 
     def write(self, line: dict[str, Any]) -> None:
         """Append a line of metrics."""
@@ -50,23 +48,23 @@ class MetricsLog:
 
     def info(self, text: str) -> None:
         """Log what the user should read once."""
-        self._append(self._log, text)
+        self._append(self._log, printable(text))
         _LOGGER.info(text)
 
     def warn(self, text: str) -> None:
         """Log a warning."""
-        self._append(self._log, f"warning: {text}")
+        self._append(self._log, f"warning: {printable(text)}")
         _LOGGER.warning(text)
 
     def detail(self, text: str) -> None:
         """Log what repeats; the logger has it at level DEBUG."""
-        self._append(self._log, text)
+        self._append(self._log, printable(text))
         _LOGGER.debug(text)
 
     def _append(self, path: Path, text: str) -> None:
         try:
-            with path.open("a", encoding="utf-8") as stream:
-                stream.write(text + "\n")
+            with open_to_append(path) as stream:
+                stream.write(f"{text}\n".encode())
         except OSError as error:
             raise ResourceError(f"{path}: {error.strerror}; free space, then pass --resume") from error
 

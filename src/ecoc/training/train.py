@@ -11,7 +11,6 @@ from typing import Any, Literal
 import torch
 
 from ecoc.arguments import StrPath, as_flag, as_list, as_mapping, as_path, refusal
-from ecoc.config import load_toml
 from ecoc.data.loader import dims_of, open_cases, open_train_sequences
 from ecoc.data.rewards import RewardScaler, open_reward_scaler
 from ecoc.data.schema import ITEMS
@@ -29,8 +28,9 @@ from ecoc.runs.derived import as_settings, derive, in_effect
 from ecoc.runs.folder import BEST, RESULT, Run
 from ecoc.runs.result import CountsChoice, TrainResult
 from ecoc.runs.status import resume_command, run_status
-from ecoc.storage.atomic import file_sha256, json_bytes, lock, write_whole
+from ecoc.storage.atomic import json_bytes, lock, write_whole
 from ecoc.storage.checkpoint import load_checkpoint, load_latest, remove_partial, save_checkpoint
+from ecoc.storage.trusted import file_sha256, is_there, load_toml
 from ecoc.training.budget import Budget
 from ecoc.training.counts import add_counts
 from ecoc.training.folder import begin_run, check_same_names, check_same_settings, is_begun, make_parent, remove_run
@@ -103,7 +103,7 @@ def train(  # noqa: PLR0913 - one parameter per choice
         else:
             check_same_names(run, encoder=encoder, method=method)
             chosen = check_same_settings(run, dataset, composed(run.config().values()))
-            if (run.path / RESULT).is_file():
+            if is_there(run.path / RESULT):
                 return run
         try:
             with torch_threads(chosen.train.threads):

@@ -10,7 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ecoc.data.schema import ARRAYS, Counts, Manifest, RewardMap, TimeUnit
-from ecoc.data.sequences import Dataset, array_header
+from ecoc.data.sequences import Dataset
+from ecoc.data.store import array_header, map_arrays
 
 KINDS = 3
 
@@ -60,7 +61,7 @@ def dataset(pasts: list[Past], *, time_unit: TimeUnit = "order") -> Iterator[Dat
         for name, values in arrays.items():
             content = array_header(name, len(values)) + values.astype(ARRAYS[name]).tobytes()
             (Path(folder) / f"{name}.npy").write_bytes(content)
-        yield Dataset(Path(folder), manifest)
+        yield Dataset(Path(folder), manifest, map_arrays(Path(folder), manifest.counts))
 
 
 @st.composite

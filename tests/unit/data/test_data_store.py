@@ -16,7 +16,8 @@ import ecoc
 from ecoc.batch import PAD
 from ecoc.data.schema import ARRAYS
 from ecoc.errors import ArtifactError, InputError
-from ecoc.storage.atomic import file_sha256, json_bytes
+from ecoc.storage.atomic import json_bytes
+from ecoc.storage.trusted import file_sha256
 
 ROWS = [(f"ü{user:02}", f"i{(user * k) % 7}", 1_500_000_000 + 60 * k + user) for user in range(20) for k in range(1, 9)]
 FILES = [*(f"{name}.npy" for name in ARRAYS), "items.parquet", "sequences.arrow"]
@@ -227,9 +228,8 @@ def test_a_foreign_array_is_an_artifact_error(folder: Path, kind: str) -> None:
 @pytest.mark.parametrize("content", [b"", b"PAR1PAR1", b"ARROW1\0\0ARROW1", b"text"])
 def test_a_foreign_table_is_an_artifact_error(folder: Path, name: str, content: bytes) -> None:
     replace(folder, name, content)
-    data = ecoc.open_data(folder)
     with pytest.raises(ArtifactError, match=name):
-        data.sequence(0)
+        ecoc.open_data(folder)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -281,7 +281,7 @@ def test_a_manifest_with_wrong_content_is_an_artifact_error(folder: Path, change
 @pytest.mark.parametrize("key", ["interactions", "sequences"])
 def test_counts_that_do_not_fit_the_arrays_are_an_artifact_error(folder: Path, key: str) -> None:
     rewrite(folder, lambda manifest: manifest["counts"].update({key: 7}))
-    with pytest.raises(ArtifactError, match="expected"):
+    with pytest.raises(ArtifactError, match="contradict"):
         ecoc.open_data(folder)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import ecoc
 from ecoc.data.sequences import Dataset
+from ecoc.data.store import map_arrays
 from ecoc.errors import InputError
 from ecoc.experiment import EXPERIMENTS, paper
 from ecoc.experiment.ablation import ABLATED
@@ -36,7 +37,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def of_source(data: Dataset, source: str) -> Dataset:
     """The same data as if they came from one of the paper's."""
-    return Dataset(data.path, data.manifest.model_copy(update={"source": source}))
+    manifest = data.manifest.model_copy(update={"source": source})
+    return Dataset(data.path, manifest, map_arrays(data.path, manifest.counts))
 
 
 HUNDRED = Length(100)

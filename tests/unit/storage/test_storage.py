@@ -227,21 +227,22 @@ def test_a_checksum_that_fits_does_not_make_a_tensor_file(saved: Path) -> None:
     for content in (b"", b"PK\3\4", b"\xff" * 64, (2**40).to_bytes(8, "little") + b"{}", b"\2\0\0\0\0\0\0\0[]"):
         (saved / f"{name_of(300)}.safetensors").write_bytes(content)
         (saved / f"{name_of(300)}.json").write_text(json.dumps({"sha256": sha256(content).hexdigest()}))
-        with pytest.raises(ArtifactError, match="not a readable checkpoint"):
+        with pytest.raises(ArtifactError, match="tensor file"):
             load_checkpoint(saved, name_of(300))
 
 
 def test_a_json_too_large_to_be_one_is_not_read(saved: Path) -> None:
     with (saved / f"{name_of(300)}.json").open("r+b") as stream:
         stream.truncate(65 << 20)  # sparse
-    with pytest.raises(ArtifactError, match="larger than"):
+    with pytest.raises(ArtifactError, match="more than the limit"):
         load_checkpoint(saved, name_of(300))
 
 
-def test_all_damaged_is_none(saved: Path) -> None:
+def test_all_damaged_is_an_error_that_says_what_to_do(saved: Path) -> None:
     for path in saved.glob("*.safetensors"):
         path.write_bytes(b"")
-    assert load_latest(saved) is None
+    with pytest.raises(ArtifactError, match="no checkpoint is left to resume from: restore one, or pass --overwrite"):
+        load_latest(saved)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
@@ -325,7 +326,7 @@ def test_a_full_disk_is_told_and_leaves_no_half(full_disk: tuple[Path, list[str]
     for folder, line in zip(("file", "tensors", "json", "empty"), said, strict=True):
         assert line.startswith(str(root / folder / "best."))
         assert "File too large" in line
-        assert line.endswith("bytes are needed: free space, then pass --resume")
+        assert line.endswith("bytes are needed: free space, then repeat it (train: --resume)")
         assert {path.name for path in (root / folder).iterdir()} <= {"best.json", "best.safetensors"}
     assert not list((root / "empty").iterdir())
 

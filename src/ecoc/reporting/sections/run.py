@@ -13,6 +13,7 @@ from ecoc.reporting.sections.simulation import simulation_section
 from ecoc.reporting.sections.training import training_section
 from ecoc.reporting.sections.weight_choice import weight_section
 from ecoc.runs.folder import RESULT, Run
+from ecoc.storage.trusted import is_there
 
 _MOST = 5  # results of one kind, the newest first
 
@@ -22,7 +23,7 @@ R = TypeVar("R")
 def run_sections(path: Path) -> list[Section]:
     """How the run trained, then the results of evaluate, compare, simulate, choose_weight and normtest kept in it."""
     training = training_section(path)
-    if not (path / RESULT).is_file():
+    if not is_there(path / RESULT):
         return [training]
     saved = saved_results(Run(path), strict=False)
     problems = list(saved.problems)

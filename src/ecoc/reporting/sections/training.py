@@ -11,6 +11,7 @@ from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import METRICS, RESULT, Run, is_run
 from ecoc.runs.metrics import load_lines
 from ecoc.runs.result import TrainResult
+from ecoc.storage.trusted import is_there
 
 _MOST_POINTS, _MOST_SERIES, _LONGEST_NAME = 2000, 12, 300
 _MONITOR = "ndcg@20"
@@ -26,7 +27,7 @@ def training_section(path: str | Path) -> Section:
         raise InputError(f"{folder}: no run; give a folder that ecoc train made")
     run = Run(folder)
     config = run.config()
-    result = run.result if (folder / RESULT).is_file() else None
+    result = run.result if is_there(folder / RESULT) else None
     lines, broken = _load_lines(folder / METRICS)
     figures = _figures(lines)
     caveats = ["The run has not finished; this is its state so far."] if result is None else []
@@ -49,7 +50,7 @@ def training_section(path: str | Path) -> Section:
 
 def _load_lines(path: Path) -> tuple[Lines, int]:
     """The lines that hold a step number, in its order, and the number of all other lines."""
-    every = load_lines(path) if path.is_file() else []
+    every = load_lines(path) if is_there(path) else []
     lines = [line for line in every if line is not None and _finite(line.get("step")) is not None]
     if every and not lines:
         raise ArtifactError(f"{path}: no line of it is a line of metrics; it was changed or damaged, train again")

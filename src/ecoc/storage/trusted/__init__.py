@@ -5,7 +5,14 @@ exchanged in between. What it claims about itself is checked before memory is sp
 `ArtifactError` in one line. Torch and Arrow are loaded only where they are needed: `ecoc prepare` starts without torch.
 """
 
-from ecoc.storage.trusted.files import LARGEST_FILE, file_sha256, is_there, open_regular, read_bytes
+from ecoc.storage.trusted.files import (
+    LARGEST_FILE,
+    file_sha256,
+    is_there,
+    open_regular,
+    open_to_append,
+    read_bytes,
+)
 from ecoc.storage.trusted.tables import map_table, read_table
 from ecoc.storage.trusted.tensors import load_tensors
 from ecoc.storage.trusted.text import LARGEST_JSON, load_json, load_toml, parse_json, printable
@@ -20,6 +27,7 @@ __all__ = [
     "load_toml",
     "map_table",
     "open_regular",
+    "open_to_append",
     "parse_json",
     "printable",
     "read_bytes",

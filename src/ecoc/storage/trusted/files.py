@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 from ecoc.errors import ArtifactError
@@ -39,6 +39,24 @@ def open_regular(path: Path, *, largest: int, folder: Path | None = None) -> Buf
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def open_to_append(path: Path) -> BufferedWriter:
+    """Open a regular file at its end, and make it if it is not there; what is no regular file is refused, as a link is.
+
+    Other failures stay an OSError: they are about the disk.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):  # a link, a FIFO or socket, a folder
+            raise ArtifactError(f"{path}: expected a regular file; remove it") from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ArtifactError(f"{path}: expected a regular file; remove it")
+    return os.fdopen(descriptor, "ab")
 
 
 def is_there(path: Path) -> bool:

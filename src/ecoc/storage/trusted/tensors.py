@@ -29,8 +29,8 @@ def load_tensors(
 ) -> tuple[dict[str, "Tensor"], str]:
     """The tensors of a safetensors file, and its SHA-256, which must be `sha256` if that is given.
 
-    The tensors share one copy of the file, which must fit the machine's memory. If `mapped`, they are views of a private map instead: processes share its
-    pages, and a change of a tensor stays in its process.
+    The tensors share one copy of the file, which must fit the machine's memory. If `mapped`, they are views of a
+    private map instead: processes share its pages, and a change of a tensor stays in its process.
     """
     content: bytearray | mmap.mmap
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

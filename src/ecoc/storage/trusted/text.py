@@ -45,13 +45,14 @@ def load_json(path: Path, *, largest: int = LARGEST_JSON, remedy: str, folder: P
     return content
 
 
-def parse_json(content: bytes, *, most_values: int = _MOST_VALUES) -> Any:
-    """A JSON value in UTF-8 of limited depth and number of values, with finite numbers only; else a ValueError."""
+def parse_json(content: bytes, *, most_values: int = _MOST_VALUES, finite: bool = True) -> Any:
+    """A JSON value in UTF-8 of limited depth and number of values, finite ones if `finite`; else a ValueError."""
     if sum(content.count(mark) for mark in b",:[{") > most_values or content.count(b'"') > 2 * most_values:
         raise ValueError(f"more than {most_values:,} values")
     _check_depth(content)
+    hooks: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": _finite} if finite else {}
     try:
-        return json.loads(content.decode("utf-8"), parse_constant=_no_constant, parse_int=_integer, parse_float=_finite)
+        return json.loads(content.decode("utf-8"), parse_int=_integer, **hooks)
     except UnicodeDecodeError:
         raise ValueError("not UTF-8") from None
     except json.JSONDecodeError as error:
