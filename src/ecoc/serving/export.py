@@ -86,15 +86,17 @@ def _write(model: Model, folder: Path) -> BundleRecord:
         reward_unit=result.reward_unit,
         weights_sha256=result.weights_sha256,
         data_sha256=result.data.checksum if result.data is not None else None,
-        world=_world(model),
+        world=world_settings(model),
         ranking=RankingEntry(w=chosen[1]) if chosen is not None else None,
         counts_weight=counted.weight if counted is not None else 0.0,
         files={name: _entry(folder / name) for name in (ITEMS, *tensors)},
     )
 
 
-def _world(model: Model) -> dict[str, Any] | None:
-    """Settings of the built-in world that the model was trained in, if it was and its data are still there."""
+def world_settings(model: Model) -> dict[str, Any] | None:
+    """Settings of the built-in world that the model was trained in: of its bundle, or of its data if they are there."""
+    if model.bundle is not None:
+        return model.bundle.record.world
     data = model.run.result.data
     with suppress(EcocError, OSError):
         if data is not None:
