@@ -82,3 +82,11 @@ def one_thread() -> Iterator[None]:
 def equations_on_one_thread(request: pytest.FixtureRequest) -> None:
     if "equations" in request.path.parts:
         request.getfixturevalue("one_thread")
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of runs and bundles for the tests of serving, which must not change it."""
+    from serving_case import folder_of_models
+
+    return folder_of_models(tmp_path_factory.getbasetemp())

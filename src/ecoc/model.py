@@ -148,6 +148,14 @@ class Model:
             raise InputError(f"{self.name}: a bundle can only recommend; give the run that it was exported from")
         return self._run
 
+    @property
+    def data_path(self) -> str:
+        """Folder of the dataset it was trained on, when it was trained."""
+        data = self.run.result.data if self._run is not None else None
+        if data is None:
+            raise InputError(f"{self.name}: not known which dataset its users are in; pass --data")
+        return data.path
+
     def ranked_by(self, mode: RankBy | None = None, *, w: float | None = None, m: int | None = None) -> "Model":
         """The same model with another ranking: by `policy`, `blend` with weight w of the value, or `rerank` of m."""
         if mode is not None:
@@ -281,15 +289,20 @@ class Model:
         _add(result, self.vocab, items, scores, values)
 
     def parse_history(self, text: str) -> list[Event]:
-        """`a17,b3:buy` as events; what follows the last colon is feedback if it is one's name."""
+        """`a17,b3:buy` as events; what follows the last colon is feedback unless the whole is an item's id."""
         events: list[Event] = []
         for part in (piece.strip() for piece in as_text(text, "text").split(",")):
             item, _, given = part.rpartition(":")
-            if item and given in self._feedback and part not in self.vocab:
+            if item and part not in self.vocab and (given in self._feedback or item in self.vocab):
                 events.append((item, given))
             elif part:
                 events.append(part)
         return events
+
+    @property
+    def feedback(self) -> list[str]:
+        """Names of the feedback that training saw."""
+        return list(self._feedback)
 
     def feedback_code(self, name: str) -> int:
         """What a history holds for a feedback; 0: a feedback that training never saw."""

@@ -72,6 +72,7 @@ def test_a_command_answers_with_its_keys(places: dict[str, Any], name: str) -> N
 def test_a_missing_key_would_be_noticed() -> None:
     assert missing("recommend", {"results": [{"items": [{"item": "a", "title": "b", "score": 1}]}]}) == {
         "results[].unknown",
+        "results[].unknown_feedback",
         "results[].items[].value",
     }
 

@@ -15,12 +15,14 @@ from ecoc.cli import (  # noqa: F401 - each module declares its command
     recommend,
     report,
     reproduce,
+    serve,
     simulate,
     train,
 )
 from ecoc.cli.app import app
 from ecoc.cli.console import Interrupted, listen_for_sigterm
 from ecoc.errors import EcocError, Terminated, is_out_of_memory
+from ecoc.storage.trusted import printable
 
 __all__ = ["app", "main"]
 
@@ -32,11 +34,16 @@ _OUT_OF_MEMORY = (
 def main() -> None:
     """Run the command line; every failure becomes one line and an exit code."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if stream is not None:  # closed by the caller
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin make a busy machine several times slower
     listen_for_sigterm()
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a reader that went away is no news; at exit it would be a traceback
     except EcocError as error:
         _fail(error, str(error), error.exit_code)
     except (KeyboardInterrupt, Interrupted) as error:
@@ -49,6 +56,8 @@ def main() -> None:
     except Exception as error:
         if is_out_of_memory(error):
             _fail(error, _OUT_OF_MEMORY, 5)
+        if isinstance(error, PermissionError):
+            _fail(error, f"{error.filename or 'a file'}: permission denied; give yourself access to it", 2)
         if isinstance(error, OSError):
             _fail(error, f"{error.filename or 'a file'}: {error.strerror or error}; check the disk, then try again", 5)
         message = f"internal error: {type(error).__name__}: {error}; please report it, with the output of --debug"
@@ -58,5 +67,6 @@ def main() -> None:
 def _fail(error: BaseException, message: str, code: int) -> None:
     if "--debug" in sys.argv:
         traceback.print_exception(error)
-    print(" ".join(message.split()), file=sys.stderr)
+    if sys.stderr is not None:
+        print(printable(" ".join(message.split())), file=sys.stderr)
     sys.exit(code)

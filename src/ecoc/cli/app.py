@@ -2,11 +2,18 @@
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from ecoc.errors import ArtifactError
+from ecoc.storage.trusted import printable
+
+# What JSON leaves as it is and a terminal may obey: DEL, C1, and marks of direction.
+_UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 app = typer.Typer(
     add_completion=True,
@@ -72,5 +79,12 @@ def _root(
 
 
 def answer(values: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print for a machine or for a person."""
-    print(json.dumps(values, ensure_ascii=False) if as_json else text)
+    """Print for a machine or for a person. What a dataset or run holds cannot steer the terminal."""
+    try:
+        written = json.dumps(values, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise ArtifactError("the answer holds a number that is not finite; the data or weights are damaged") from None
+    if as_json:
+        print(_UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", written))
+    else:
+        print(printable(text, keep="\n"))

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from ecoc.errors import Terminated
+from ecoc.storage.trusted import printable
 
 if TYPE_CHECKING:
     from ecoc.progress import ProgressCallback
@@ -73,14 +74,14 @@ class _LineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         warning = "warning: " if record.levelno >= logging.WARNING else ""
-        print(warning + record.getMessage(), file=self._stream(), flush=True)
+        print(printable(warning + record.getMessage(), keep="\n"), file=self._stream(), flush=True)
 
 
 def _bar() -> Iterator["ProgressCallback"]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")
+    columns = TextColumn("{task.description:<10}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %")
     times = TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}")
     with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None, note="")
@@ -89,7 +90,7 @@ def _bar() -> Iterator["ProgressCallback"]:
         def watch(stage: str, done: float, total: float, /, note: str = "") -> None:
             nonlocal current
             if stage != current:
-                bar.reset(task, description=stage)
+                bar.reset(task, description=printable(stage))
                 current = stage
             bar.update(task, completed=done, total=total or None, note=note)
 
@@ -114,5 +115,6 @@ class _Lines:
         share = f" {done / total:.0%}" if total and done else ""
         left = (now - self._began) * (total - done) / done if share and now - self._began > 1 else 0.0
         eta = f", {left // 60:.0f}:{left % 60:02.0f} left" if left else ""
-        print(f"{stage}{share}{eta}{', ' * bool(note)}{note}", file=sys.stderr, flush=True)
+        line = f"{stage}{share}{eta}{', ' * bool(note)}{note}"
+        print(printable(line), file=sys.stderr, flush=True)
         self._stage, self._last = stage, now

@@ -8,6 +8,7 @@ import typer
 
 from ecoc.cli.app import answer, command
 from ecoc.cli.options import Output
+from ecoc.storage.trusted import printable
 
 
 @command
@@ -34,5 +35,5 @@ def report(
 
     written = write_report(folders, out, title=title, figures=figures)  # type: ignore[arg-type] # checked by report
     if written.empty and not output.quiet:
-        print(f"nothing to show in: {', '.join(written.empty)}", file=sys.stderr)
+        print(printable(f"nothing to show in: {', '.join(written.empty)}"), file=sys.stderr)
     answer(written.model_dump(), written.report, output.json_)

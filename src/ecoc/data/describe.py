@@ -5,7 +5,7 @@ from typing import Any
 from ecoc.data.schema import PROVENANCE
 from ecoc.data.sequences import Dataset
 from ecoc.errors import ArtifactError
-from ecoc.storage.trusted import is_there, load_json
+from ecoc.storage.trusted import is_there, load_json, printable
 
 _STEPS_SHOWN = 8
 
@@ -39,6 +39,7 @@ def summary(data: Dataset) -> dict[str, Any]:
 
 def page(info: dict[str, Any]) -> str:
     """The summary as text for a terminal."""
+    info = _printable_values(info)
     counts, statistics = info["counts"], info["statistics"]
     lengths, popularity, reward = (statistics[key] for key in ("sequence_length", "events_per_item", "reward"))
     lines = [
@@ -69,6 +70,15 @@ def page(info: dict[str, Any]) -> str:
         f"  checksum      {info['checksum']}",
     ]
     return "\n".join(lines)
+
+
+def _printable_values(value: Any) -> Any:
+    """The same values; a name or a line of a log in them stays on its line and cannot steer the terminal."""
+    if isinstance(value, dict):
+        return {_printable_values(key): _printable_values(content) for key, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable_values(content) for content in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _feedback(info: dict[str, Any]) -> str:

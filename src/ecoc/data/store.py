@@ -103,10 +103,10 @@ def _open(folder: Path, name: str, size: int) -> BufferedReader:
         stream = open_regular(folder / name, largest=LARGEST_FILE, folder=folder)
     except ArtifactError as error:
         raise ArtifactError(f"{error}; {_AGAIN}") from None
-    found = os.fstat(stream.fileno()).st_size
-    if found != size:
+    present = os.fstat(stream.fileno()).st_size
+    if present != size:
         stream.close()
-        raise ArtifactError(f"{folder / name}: {found} bytes, the manifest says {size}; {_AGAIN}")
+        raise ArtifactError(f"{folder / name}: {present} bytes, the manifest says {size}; {_AGAIN}")
     return stream
 
 
@@ -235,8 +235,8 @@ def _check_sequences(folder: Path, manifest: Manifest, arrays: Arrays) -> None:
         test_sequences += int((lengths > known).sum())
     if last != counts.interactions:
         raise ArtifactError(f"{folder / 'offsets.npy'}: ends at {last}, expected {counts.interactions}; {_AGAIN}")
-    found = (train, validation, train_sequences, validation_sequences, test_sequences)
-    if found != (
+    counted = (train, validation, train_sequences, validation_sequences, test_sequences)
+    if counted != (
         *(counts.train, counts.validation, counts.train_sequences, counts.validation_sequences),
         counts.test_sequences,
     ):

@@ -18,7 +18,8 @@ from ecoc.evaluation.statistics import bootstrap
 from ecoc.model import Model, load
 from ecoc.policies.base import RankBy
 from ecoc.progress import ProgressCallback, no_progress
-from ecoc.runs.saved import EVALUATION, save_result, saving
+from ecoc.runs.folder import EVALUATIONS
+from ecoc.runs.saved import EVALUATION, check_place, is_read_only, not_saved, save_result, saving
 
 
 def evaluate(  # noqa: PLR0913 - one parameter per option
@@ -48,6 +49,9 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     names = check_metrics(metrics)
     opened = (model if isinstance(model, Model) else load(model)).ranked_by(rank_by, w=w, m=m)
     dataset = data_of(opened, data)
+    if save:  # asked before the work, not after it
+        check_place(opened.run, EVALUATIONS)
+    can_save = save and not is_read_only(opened.run, EVALUATIONS)
     is_excluded = excludes_seen([opened], exclude_seen)
     options = Options(split, max_cases, is_excluded, opened.config.train.min_history, seed)
     watch = progress or no_progress
@@ -74,8 +78,8 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
         notes=evaluator.notes(is_default=exclude_seen is None, untrained=untrained),
         seconds=ranked.seconds,
     )
-    if not save:
-        return result
+    if not can_save:
+        return result.model_copy(update={"notes": [*result.notes, *[not_saved(opened.run)] * save]})
     with saving(opened.run) as notes:
         evaluator.save_ranks(opened, ranked)
         save_result(opened.run, EVALUATION, options.name_of(opened), result)

@@ -40,10 +40,10 @@ class Policy(nn.Module, ABC):
         """What the scores of each row depend on. No row of the history is empty."""
 
     def encoded(self, history: History) -> Query:
-        """A query with what every ranking mode needs, for `asked`; one pass serves requests with different modes."""
+        """A query with what every ranking mode needs, for `query_of`; one pass serves requests with different modes."""
         return self.query(history)
 
-    def asked(self, encoded: Query, w: Tensor | None = None) -> Query:
+    def query_of(self, encoded: Query, w: Tensor | None = None) -> Query:
         """The query of this ranking mode from one that `encoded` gave; the weight w [B] may differ by row."""
         return encoded
 

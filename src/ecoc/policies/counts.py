@@ -210,10 +210,10 @@ class PolicyWithCounts(Policy):
     def encoded(self, history: History) -> Query:
         return self._with_recent(self.policy.encoded(history), history)
 
-    def asked(self, encoded: Query, w: Tensor | None = None) -> Query:
+    def query_of(self, encoded: Query, w: Tensor | None = None) -> Query:
         if not isinstance(encoded, CountsQuery):
             raise TypeError("the query must be one that `encoded` gave")
-        query = self.policy.asked(encoded.policy_query, w)
+        query = self.policy.query_of(encoded.policy_query, w)
         return replace(encoded, vector=query.vector, policy_query=query) if self.policy.takes_counts else query
 
     def _with_recent(self, query: Query, history: History) -> CountsQuery:

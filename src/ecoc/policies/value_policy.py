@@ -105,7 +105,7 @@ class ValuePolicy(TiedPolicy):
 
     def value_query(self, history: History) -> ValueQuery:
         """The query with the critic's vectors."""
-        return self.asked(self.encoded(history))
+        return self.query_of(self.encoded(history))
 
     def encoded(self, history: History) -> ValueQuery:
         mu = self.state(history)
@@ -113,7 +113,7 @@ class ValuePolicy(TiedPolicy):
         nu = self.critic.last(history, mu, embedded)  # [S, B, d]
         return ValueQuery(mu, mu, nu, self.critic.value(nu))
 
-    def asked(self, encoded: Query, w: Tensor | None = None) -> ValueQuery:
+    def query_of(self, encoded: Query, w: Tensor | None = None) -> ValueQuery:
         if not isinstance(encoded, ValueQuery):
             raise TypeError("the query must be one that `encoded` gave")
         mu = vector = encoded.mu

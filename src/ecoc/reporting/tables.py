@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ecoc.reporting.document import Cell, Column, Number, Table
+from ecoc.storage.trusted import printable
 
 _LONGEST = 1e15  # from here on digits after the point mean nothing
 _WIDEST = 60  # letters of a text on a terminal
@@ -119,7 +120,8 @@ def text(table: Table) -> str:
 
 def _text_cell(cell: Written) -> str:
     if not cell.is_number:
-        return cell.value if len(cell.value) <= _WIDEST else cell.value[: _WIDEST - 1] + "…"
+        value = printable(cell.value)
+        return value if len(value) <= _WIDEST else value[: _WIDEST - 1] + "…"
     return f"{' '.join(filter(None, (cell.value, cell.spread)))}{cell.mark}{'◂' if cell.is_best else ''}"
 
 

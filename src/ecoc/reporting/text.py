@@ -20,7 +20,7 @@ from ecoc.reporting.sections.simulation import quality_text, reward_table
 from ecoc.reporting.sections.weight_choice import outcome, weight_table
 from ecoc.runs.folder import BEST, COUNTS, Run
 from ecoc.runs.result import CountsChoice
-from ecoc.storage.trusted import file_sha256
+from ecoc.storage.trusted import file_sha256, printable
 
 _MAIN = ("hr@10", "ndcg@10", "ndcg@20")
 _MOST_ROWS = 10  # of a table, where a report and --json hold the others
@@ -31,7 +31,7 @@ Result = Mapping[str, Any]
 def train_text(result: Result, *, profile: bool = False) -> str:
     """The outcome of a training run."""
     kind = f"{result['method']} {result['encoder']}" if result["encoder"] else str(result["method"])
-    lines = [f"{result['run']}: {kind} on {result['items']:,} items"]
+    lines = [printable(f"{result['run']}: {kind} on {result['items']:,} items")]
     if result["steps"]:
         memory = result["peak_rss_bytes"] / 2**20
         lines += [
@@ -45,7 +45,7 @@ def train_text(result: Result, *, profile: bool = False) -> str:
         lines += ["", tables.text(_profile(result["parts"], result["steps"]))] if profile else []
     else:
         lines.append("  counted, not trained")
-    return "\n".join([*lines, "", f"  next       ecoc evaluate {result['run']}"])
+    return "\n".join([*lines, "", printable(f"  next       ecoc evaluate {result['run']}")])
 
 
 def _best(result: Result) -> str:
@@ -192,13 +192,14 @@ def norm_test_text(test: NormTestResult) -> str:
 def recommendations_json(model: Model, recommendations: Recommendations) -> dict[str, Any]:
     """The answer of `ecoc recommend --json`."""
     results = []
-    rows = (recommendations.items, recommendations.scores, recommendations.unknown, recommendations.values)
-    for items, scores, unknown, values in zip(*rows, strict=True):
+    strange = recommendations.unknown_feedback or [[]] * len(recommendations)
+    rows = (recommendations.items, recommendations.scores, recommendations.unknown, strange, recommendations.values)
+    for items, scores, unknown, feedback, values in zip(*rows, strict=True):
         listed = [
             {"item": item, "title": model.vocab.item(item).title, "score": score, "value": value}
             for item, score, value in zip_longest(items, scores, values or [])
         ]
-        results.append({"items": listed, "unknown": unknown})
+        results.append({"items": listed, "unknown": unknown, "unknown_feedback": feedback})
     return {"results": results}
 
 
@@ -206,8 +207,10 @@ def recommendations_text(answer: Result, queries: Sequence[str]) -> str:
     """Lists, each under its history."""
     lines = []
     for query, result in zip(queries, answer["results"], strict=True):
-        lines.append(f"after {query}" if query.strip() else "without a history: the most popular items")
-        lines += [f"  unknown, ignored: {', '.join(result['unknown'])}"] if result["unknown"] else []
+        lines.append(f"after {printable(query)}" if query.strip() else "without a history: the most popular items")
+        lines += [f"  unknown, ignored: {printable(', '.join(result['unknown']))}"] if result["unknown"] else []
+        feedback = printable(", ".join(result["unknown_feedback"]))
+        lines += [f"  unknown feedback, its items are kept: {feedback}"] if feedback else []
         lines.append(tables.text(_list_table(result["items"])))
     return "\n".join(lines)
 
@@ -243,8 +246,8 @@ def run_json(path: Path, *, verify: bool) -> dict[str, Any]:
 
 def run_text(run: Result) -> str:
     """A run: its outcome, data, weights and settings."""
-    lines = [train_text(run), "", f"  data       {run['data']['path']} ({run['data']['checksum'][:16]}…)"]
-    lines += [f"  weights    {run['weights_sha256']}"]
+    lines = [train_text(run), "", printable(f"  data       {run['data']['path']} ({run['data']['checksum'][:16]}…)")]
+    lines += [printable(f"  weights    {run['weights_sha256']}")]
     lines += ["             unchanged since the run ended"] if run["is_verified"] else []
     for section, values in run["config"].items():
         settings = ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)

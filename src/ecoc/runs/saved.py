@@ -77,7 +77,12 @@ def saving(run: Run, notes: list[str] | None = None) -> Iterator[list[str]]:
         cause = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(cause, OSError) or cause.errno not in _READ_ONLY:
             raise
-        notes.append(f"not saved: {run.path} is read-only")
+        notes.append(not_saved(run))
+
+
+def not_saved(run: Run) -> str:
+    """What the user is told of a read-only run."""
+    return f"not saved: {run.path} is read-only"
 
 
 def load_results(run: Run, file: str, kind: type[R]) -> list[R]:
@@ -88,9 +93,22 @@ def load_results(run: Run, file: str, kind: type[R]) -> list[R]:
         raise ArtifactError(_broken(run, file, error)) from None
 
 
+def check_place(run: Run, *names: str) -> None:
+    """Refuse a run in which something else takes the place of a folder that results go into, before the work."""
+    for name in names:
+        if is_there(run.path / name) and not (run.path / name).is_dir():
+            raise ArtifactError(f"{run.path / name}: expected a folder; remove it")
+
+
+def is_read_only(run: Run, *names: str) -> bool:
+    """Whether nothing can be saved in a run, or in one of these folders of it."""
+    folders = (run.path, *(run.path / name for name in names if is_there(run.path / name)))
+    return not all(os.access(folder, os.W_OK) for folder in folders)
+
+
 def check_writable(run: Run) -> None:
     """Refuse a read-only run folder before work whose result has to be written."""
-    if not os.access(run.path, os.W_OK):
+    if is_read_only(run):
         raise InputError(f"{run.path}: the folder is read-only, so nothing can be saved in it; make it writable")
 
 

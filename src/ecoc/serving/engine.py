@@ -122,7 +122,7 @@ class Served:
         """Compute what is computed once, before the first request waits for it."""
         run_batch(self, [self.read(Request(history=self.ids[:1], k=1)), self.read(Request(k=1))])
 
-    def read(self, request: Request) -> "Asked":
+    def read(self, request: Request) -> "ReadRequest":
         """A request in indices; refuses what cannot be answered."""
         self.check(request)
         history = self.model.read(request.history)
@@ -133,14 +133,14 @@ class Served:
             if not len(only):
                 raise InputError("only: none of these items is in the catalogue")
         left_out = np.concatenate([history.seen, banned]) if request.exclude_seen else banned
-        return Asked(request, history, left_out, only)
+        return ReadRequest(request, history, left_out, only)
 
 
 _NONE: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReadRequest:
     """A request in indices."""
 
     request: Request
@@ -149,24 +149,24 @@ class Asked:
     only: NDArray[np.int64] | None
 
 
-def run_batch(served: Served, asked: Sequence[Asked]) -> list[Answer]:
+def run_batch(served: Served, requests: Sequence[ReadRequest]) -> list[Answer]:
     """Answer requests of any kind together: each as if it were alone."""
-    model, lists = served.model, _Lists(served, asked)
+    model, lists = served.model, _Lists(served, requests)
     with torch.inference_mode():
-        known = [i for i, one in enumerate(asked) if len(one.history.items)]
-        if len(known) < len(asked):
-            unknown = [i for i, one in enumerate(asked) if not len(one.history.items)]
-            history = as_history([asked[i].history for i in unknown], model.policy.length)
+        known = [i for i, read in enumerate(requests) if len(read.history.items)]
+        if len(known) < len(requests):
+            unknown = [i for i, read in enumerate(requests) if not len(read.history.items)]
+            history = as_history([requests[i].history for i in unknown], model.policy.length)
             lists.add(unknown, model.popular, model.popular.query(history), history)
         if known:
-            history = as_history([asked[i].history for i in known], model.policy.length)
+            history = as_history([requests[i].history for i in known], model.policy.length)
             encoded = model.policy.encoded(history)
-            for mode, places in _by_mode([asked[i].request for i in known]).items():
+            for mode, places in _by_mode([requests[i].request for i in known]).items():
                 rows = torch.tensor(places)
-                given = [asked[known[place]].request.w for place in places]
+                given = [requests[known[place]].request.w for place in places]
                 w = torch.tensor(given) if mode.has_w else None
                 view = served.view(mode)
-                query = view.asked(encoded if len(places) == len(known) else encoded[rows], w)
+                query = view.query_of(encoded if len(places) == len(known) else encoded[rows], w)
                 own_history = history if len(places) == len(known) else history.rows(rows)
                 lists.add([known[place] for place in places], view, query, own_history)
     return lists.answers()
@@ -182,13 +182,13 @@ def _by_mode(requests: Sequence[Request]) -> "dict[_Mode, list[int]]":
 class _Lists:
     """The lists of a batch, filled group by group."""
 
-    def __init__(self, served: Served, asked: Sequence[Asked]) -> None:
-        self.served, self.asked = served, asked
-        self._found: list[tuple[list[int], list[float], list[float] | None]] = [([], [], None)] * len(asked)
+    def __init__(self, served: Served, requests: Sequence[ReadRequest]) -> None:
+        self.served, self.requests = served, requests
+        self._listed: list[tuple[list[int], list[float], list[float] | None]] = [([], [], None)] * len(requests)
 
     def add(self, rows: list[int], policy: Policy, query: Query, history: History) -> None:
         """List items for the given requests, whose queries and histories are given."""
-        free = [place for place, i in enumerate(rows) if self.asked[i].only is None]
+        free = [place for place, i in enumerate(rows) if self.requests[i].only is None]
         if len(free) == len(rows):
             self._list(rows, policy, query, history, None)
             return
@@ -196,20 +196,20 @@ class _Lists:
             chosen = torch.tensor(free)
             self._list([rows[place] for place in free], policy, query[chosen], history.rows(chosen), None)
         for place, i in enumerate(rows):  # each has candidates of its own
-            only, one = self.asked[i].only, torch.tensor([place])
+            only, row = self.requests[i].only, torch.tensor([place])
             if only is not None:
-                self._list([i], policy, query[one], history.rows(one), torch.from_numpy(only))
+                self._list([i], policy, query[row], history.rows(row), torch.from_numpy(only))
 
     def _list(self, rows: list[int], policy: Policy, query: Query, history: History, only: Tensor | None) -> None:
-        exclude = padded([self.asked[i].left_out for i in rows])
-        k = max(self.asked[i].request.k for i in rows)
+        exclude = padded([self.requests[i].left_out for i in rows])
+        k = max(self.requests[i].request.k for i in rows)
         items, scores = self.served.topk(policy, query, k, exclude if exclude.shape[1] else None, only)
         values = policy.values(query, items, history)
         worth = [None] * len(rows) if values is None else (values * self.served.model.reward_unit).tolist()
         for i, listed, points, value in zip(rows, items.tolist(), scores.tolist(), worth, strict=True):
-            wanted = listed[: self.asked[i].request.k]
+            wanted = listed[: self.requests[i].request.k]
             count = wanted.index(PAD) if PAD in wanted else len(wanted)
-            self._found[i] = wanted[:count], points[:count], None if value is None else value[:count]
+            self._listed[i] = wanted[:count], points[:count], None if value is None else value[:count]
 
     def answers(self) -> list[Answer]:
         """One per request, in order."""
@@ -220,17 +220,17 @@ class _Lists:
                 [titles[item - 1] for item in items],
                 scores,
                 values,
-                one.history.unknown,
-                one.history.unknown_feedback,
+                read.history.unknown,
+                read.history.unknown_feedback,
                 self.served,
             )
-            for one, (items, scores, values) in zip(self.asked, self._found, strict=True)
+            for read, (items, scores, values) in zip(self.requests, self._listed, strict=True)
         ]
 
 
 @dataclass(slots=True)
 class _Waiting:
-    asked: Asked
+    read: ReadRequest
     served: Served  # whose indices the request holds
     done: Callable[[Answer | BaseException], None]
 
@@ -320,7 +320,9 @@ class Engine:
         while batch := self._take():
             start = time.perf_counter()
             try:
-                results: Sequence[Answer | BaseException] = run_batch(batch[0].served, [one.asked for one in batch])
+                results: Sequence[Answer | BaseException] = run_batch(
+                    batch[0].served, [waiting.read for waiting in batch]
+                )
             except Exception as error:
                 results = [error] if len(batch) == 1 else self._one_by_one(batch)
             _deliver(batch, results)
@@ -330,9 +332,9 @@ class Engine:
     def _one_by_one(self, batch: list[_Waiting]) -> list[Answer | BaseException]:
         """So that one request cannot fail those beside it."""
         results: list[Answer | BaseException] = []
-        for one in batch:
+        for waiting in batch:
             try:
-                results += run_batch(one.served, [one.asked])
+                results += run_batch(waiting.served, [waiting.read])
             except Exception as error:
                 results.append(error)
         return results
@@ -368,11 +370,11 @@ class _Resolve:
 
 def _deliver(batch: list[_Waiting], results: Sequence[Answer | BaseException]) -> None:
     loops: dict[asyncio.AbstractEventLoop, list[tuple[_Resolve, Answer | BaseException]]] = {}
-    for one, result in zip(batch, results, strict=True):
-        if isinstance(one.done, _Resolve):
-            loops.setdefault(one.done.loop, []).append((one.done, result))
+    for waiting, result in zip(batch, results, strict=True):
+        if isinstance(waiting.done, _Resolve):
+            loops.setdefault(waiting.done.loop, []).append((waiting.done, result))
         else:
-            one.done(result)
+            waiting.done(result)
     for loop, pairs in loops.items():
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(_resolve_all, pairs)

@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ecoc import __version__
 from ecoc.arguments import StrPath, as_flag, as_path
 from ecoc.data.schema import ITEMS
 from ecoc.data.sequences import open_data
@@ -78,7 +78,7 @@ def _write(model: Model, folder: Path) -> BundleRecord:
     shutil.copyfile(model.run.path / ITEMS, folder / ITEMS)
     chosen = model.run.chosen_ranking()
     return BundleRecord(
-        ecoc=__version__,
+        ecoc=version("ecoc"),
         name=model.name,
         config=model.config.values(),
         dims=result.dims,

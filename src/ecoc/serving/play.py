@@ -251,7 +251,7 @@ class Player:
             w = default_weight(model) if w is None else w
             views.insert(0, ("blend", w, model.ranked_by("blend", w=w)))
         played = [
-            PlayedPolicy(name, weight, _cumulative(found := arena.play(view, users, seed)), self._steps(arena, found))
+            PlayedPolicy(name, weight, _cumulative(steps := arena.play(view, users, seed)), self._steps(arena, steps))
             for name, weight, view in views
         ]
         start = self._steps(arena, arena.start(users, seed))
@@ -283,12 +283,13 @@ class Player:
         market = world_of(model)
         if market is not None:
             return _World(market, model)
-        if self._data is None:
+        path = self._data or _data_of(model)
+        if path is None:
             raise InputError(
                 "Sessions need users who react. This model was not trained in a built-in world, and the server was "
                 "started without a dataset. Start it with ecoc serve MODEL --data DATA to fit a simulator on DATA."
             )
-        return _fitted(model, self._data)
+        return _fitted(model, path)
 
 
 def world_of(model: Model) -> Market | None:
@@ -317,6 +318,14 @@ def _fitted(model: Model, path: Path) -> _Simulated:
         data, simulator, "test", users=_MOST_INITIAL, warm=config.warm, horizon=config.horizon, seed=0
     )
     return _Simulated(simulator, initial, exclude_seen=exclude_seen)
+
+
+def _data_of(model: Model) -> Path | None:
+    """Dataset of a run, if it is still there."""
+    if model.bundle is not None or model.run.result.data is None:
+        return None
+    path = Path(model.run.result.data.path)
+    return path if path.is_dir() else None
 
 
 def _checksum(model: Model) -> str | None:

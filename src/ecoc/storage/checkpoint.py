@@ -83,13 +83,13 @@ def _newest(folder: Path, load: Callable[[Path, str], R]) -> R | None:
     errors: list[ArtifactError] = []
     for name in sorted((path.stem for path in folder.glob("step-*.json")), reverse=True):
         try:
-            found = load(folder, name)
+            opened = load(folder, name)
         except ArtifactError as error:
             errors.append(error)
             continue
         for damage in errors:
             _LOGGER.warning("%s; passed over, an earlier checkpoint is used", damage)
-        return found
+        return opened
     if errors:
         raise ArtifactError(f"{errors[0]}; no checkpoint is left to resume from: restore one, or pass --overwrite")
     return None

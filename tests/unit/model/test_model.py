@@ -169,8 +169,6 @@ def test_who_has_seen_everything_gets_an_empty_list(model: Model) -> None:
 
 def test_nothing_left_is_an_empty_list_not_an_error(model: Model) -> None:
     choices: list[dict[str, Any]] = [
-        {"only": []},
-        {"only": ["zz"]},
         {"only": ["i3"], "exclude": ["i3"]},
         {"exclude": ITEMS},
         {"only": ["i4"], "exclude_seen": True},
@@ -180,6 +178,12 @@ def test_nothing_left_is_an_empty_list_not_an_error(model: Model) -> None:
         assert found.items == [[], []]
         assert found.scores == [[], []]
         assert found.unknown == [[], []]
+
+
+@pytest.mark.parametrize("only", [[], ["zz"]])
+def test_only_without_a_known_item_is_an_error_not_an_empty_list(model: Model, only: list[str]) -> None:
+    with pytest.raises(InputError, match="only: none of these items"):
+        model.recommend([["i4"]], only=only)
 
 
 def test_only_ignores_unknown_ids_and_repeats(model: Model) -> None:

@@ -63,10 +63,10 @@ class Remembers(Policy):
     def __init__(self, items: int, length: int) -> None:
         super().__init__()
         self.items, self.length = items, length
-        self.asked: list[History] = []
+        self.histories: list[History] = []
 
     def query(self, history: History) -> Query:
-        self.asked.append(history)
+        self.histories.append(history)
         assert history.feedback is not None
         row = torch.arange(len(history.items))
         last = history.lengths - 1
@@ -168,7 +168,7 @@ def test_a_policy_acts_on_exactly_the_history_so_far(names: tuple[str, ...]) -> 
     actor = Recording(policy_actor(policy))
     played = roll_out(users, actor, starts, exclude_seen=True, seed=3)
     final = actor.scenes[-1]
-    for step, (scene, history) in enumerate(zip(actor.scenes, policy.asked, strict=True)):
+    for step, (scene, history) in enumerate(zip(actor.scenes, policy.histories, strict=True)):
         assert history.feedback is not None
         for place in range(10):
             member, row = divmod(place, 5)

@@ -24,10 +24,10 @@ class Remembers(Policy):
     def __init__(self, items: int, length: int) -> None:
         super().__init__()
         self.items, self.length = items, length
-        self.asked: list[History] = []
+        self.histories: list[History] = []
 
     def query(self, history: History) -> Query:
-        self.asked.append(history)
+        self.histories.append(history)
         return Query(torch.zeros(len(history.items), 1))
 
     def scores(self, query: Query, first: int, last: int) -> Tensor:
@@ -57,9 +57,9 @@ def test_items_and_feedback_reach_the_policy_in_its_own_numbers(data: Dataset) -
     policy = Remembers(3, length=2)
     player = ModelInWorld(policy, index, place, np.array([1, 2, 3, 4], np.int32))
     shown = player(seen(market, [[0, 1], [1, 1]], [[3, 1], [0, 2]]), np.random.default_rng(0))
-    assert policy.asked[0].items.tolist() == [[3, PAD], [1, PAD]], "one who knows nothing has seen item 1"
-    assert policy.asked[0].feedback is not None
-    assert policy.asked[0].feedback.tolist() == [[4, 0], [0, 0]]
+    assert policy.histories[0].items.tolist() == [[3, PAD], [1, PAD]], "one who knows nothing has seen item 1"
+    assert policy.histories[0].feedback is not None
+    assert policy.histories[0].feedback.tolist() == [[4, 0], [0, 0]]
     assert shown.tolist() == [2, 2], "the lowest index that was not shown, as the world numbers it"
 
 
@@ -69,7 +69,7 @@ def test_only_the_latest_items_are_read_and_all_shown_ones_are_left_out(data: Da
     numbers = np.arange(1, 6, dtype=np.int32)
     player = ModelInWorld(policy, numbers, np.arange(-1, 5, dtype=np.int32), np.array([1, 2, 3, 4], np.int32))
     shown = player(seen(market, [[0, 1, 2]], [[0, 0, 0]]), np.random.default_rng(0))
-    assert policy.asked[0].items.tolist() == [[2, 3]]
+    assert policy.histories[0].items.tolist() == [[2, 3]]
     assert shown.tolist() == [3]
 
 
@@ -83,7 +83,7 @@ def test_histories_hold_what_the_log_would(data: Dataset, codes: list[int], read
     numbers = np.arange(1, 6, dtype=np.int32)
     player = ModelInWorld(policy, numbers, np.arange(-1, 5, dtype=np.int32), np.array(codes, np.int32))
     shown = player(seen(open_market(data), [[0, 1, 2]], [[0, 1, 3]]), np.random.default_rng(0))
-    assert [item for item in policy.asked[0].items[0].tolist() if item != PAD] == read
+    assert [item for item in policy.histories[0].items[0].tolist() if item != PAD] == read
     assert shown.tolist() == [3], "what was ignored is not shown again either"
 
 

@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, model_validator
 
+from ecoc.arguments import as_path
 from ecoc.data.bad_rows import BadRows
 from ecoc.data.delimited import Delimited
 from ecoc.data.engine import Engine
@@ -224,6 +225,8 @@ def _files(path: Path) -> list[Path]:
         for entry in sorted(path.iterdir())
         if entry.is_file() and _ending(entry) in _ENDINGS and not entry.name.startswith((".", "_"))
     ]
+    for file in files:
+        as_path(file, "log file")  # its name must be UTF-8
     if not files:
         raise InputError(f"{path}: the folder has no log files; expected names ending in {', '.join(sorted(_ENDINGS))}")
     return files

@@ -52,11 +52,11 @@ def _check_metadata(file: Any, schema: "pa.Schema", most_rows: int, limit: int) 
     import pyarrow as pa
 
     metadata = file.metadata
-    found = {
+    types = {
         field.name: field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         for field in file.schema_arrow
     }
-    if list(found.items()) != [(field.name, field.type) for field in schema]:
+    if list(types.items()) != [(field.name, field.type) for field in schema]:
         raise ValueError(f"its columns are not {', '.join(schema.names)} with their types")
     if not 0 <= metadata.num_rows <= most_rows or metadata.num_row_groups > _MOST_ROW_GROUPS:
         raise ValueError(f"{metadata.num_rows:,} rows, expected at most {most_rows:,}")
