@@ -1,7 +1,9 @@
 """The demo: generate a world, prepare its log, train two policies on it, and show their true rewards."""
 
 import logging
+import shlex
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from ecoc.reporting.tables import text
 from ecoc.reporting.text import ranking_text, rollout_text
 from ecoc.result import Result, attributes
 from ecoc.runs.folder import is_run
+from ecoc.serving.export import export
 from ecoc.training.train import train
 from ecoc.world import POLICIES, Market, evaluate
 
@@ -59,6 +62,7 @@ class DemoResult(Result):
     curve: list[dict[str, float]] = Field(description="true reward, NDCG@10 and items shown by weight w")
     simulated: SimulationResult
     report: str
+    model: str = Field(description="bundle of ECoC, to be served")
     seconds: float
 
 
@@ -109,9 +113,17 @@ def demo(
     _LOG.info(rollout_text(simulated))
     place = write_report(folder, data, name, seed, earned=results, compared=compared, curve=curve, simulated=simulated)
     _LOG.info(f"\n7. All of this as a page: {place}")
-    example = data.sequence(0).items[0]
-    _LOG.info(f"\n  Next: ecoc recommend {folder / 'ecoc'} --history {example} -k 5")
-    _LOG.info(f"        ecoc simulate {folder / 'ecoc'} --choose-w")
+    bundle = folder / "model"
+    export(folder / "ecoc", bundle, overwrite=bundle.exists())
+    _LOG.info(f"\n8. ECoC as a bundle, ready to be served: {bundle}")
+    example, ecoc = data.sequence(0).items[0], _command()
+    _LOG.info("")
+    for lead, command in (
+        ("Next:", f"recommend {_quoted(folder / 'ecoc')} --history {example} -k 5"),
+        ("", f"simulate {_quoted(folder / 'ecoc')} --choose-w"),
+        ("", f"serve {_quoted(bundle)}    # then open http://127.0.0.1:8000/"),
+    ):
+        _LOG.info(f"{'':2}{lead:6}{ecoc} {command}")
     return DemoResult(
         data=description,
         metrics=compared,
@@ -124,6 +136,7 @@ def demo(
         curve=curve,
         simulated=simulated,
         report=place,
+        model=str(bundle),
         seconds=time.perf_counter() - started,
     )
 
@@ -156,6 +169,18 @@ def _curve(model: Model, data: Dataset, market: Market, seed: int) -> list[dict[
             }
         )
     return points
+
+
+def _command() -> str:
+    """How the user starts ecoc: by its name if a shell finds this one, else by its path."""
+    own, known = Path(sys.executable).parent / "ecoc", shutil.which("ecoc")
+    if not own.is_file() or (known is not None and Path(known).samefile(own)):
+        return "ecoc"
+    return _quoted(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
 
 
 def _cleared(path: Path) -> Path:

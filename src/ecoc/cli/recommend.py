@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ecoc.cli.app import answer, command
+from ecoc.cli.console import progress
 from ecoc.cli.options import DataFolder, ExcludeSeen, Output, Ranking, Threads, comma_separated, use_threads
 from ecoc.errors import InputError
 
@@ -62,7 +63,8 @@ def recommend(  # noqa: PLR0913 - one parameter per option
     if histories is not None and out is not None:
         from ecoc.serving.files import recommend_file
 
-        count = recommend_file(opened, histories, out, k, **options)
+        with progress(output.quiet) as watch:
+            count = recommend_file(opened, histories, out, k, progress=watch, **options)
         answer({"histories": count, "out": str(out)}, f"{out}: lists for {count:,} histories", output.json_)
         return
     if similar:

@@ -7,17 +7,21 @@ The answer has one row per history, in the same order: user, items, scores, valu
 """
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from io import BufferedReader
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ecoc.arguments import StrPath, as_path
-from ecoc.errors import InputError
+from ecoc.errors import ArtifactError, InputError
 from ecoc.model import Event, Model, Recommendations
+from ecoc.progress import ProgressCallback
 from ecoc.storage.atomic import partial_path, put_in_place
 from ecoc.storage.trusted import LARGEST_FILE, open_regular, parse_json
 
@@ -43,7 +47,15 @@ class _Sink(Protocol):
     def close(self) -> None: ...
 
 
-def recommend_file(model: Model, source: StrPath, out: StrPath, k: int = 10, **options: Any) -> int:
+def recommend_file(
+    model: Model,
+    source: StrPath,
+    out: StrPath,
+    k: int = 10,
+    *,
+    progress: ProgressCallback | None = None,
+    **options: Any,
+) -> int:
     """Answer every history of a file into another file, which appears when it is whole; returns their number.
 
     Options are those of `Model.recommend`.
@@ -63,10 +75,12 @@ def recommend_file(model: Model, source: StrPath, out: StrPath, k: int = 10, **o
         except OSError as error:
             raise InputError(f"{target}: {error.strerror}; choose another file") from None
         stack.callback(sink.close)
-        for users, histories in _batches(path):
+        for users, histories, share in _batches(path):
             lists = model.recommend(histories, k, **options)
             sink.write(_rows(users, lists))
             count += len(users)
+            if progress is not None:
+                progress("recommend", share, 1.0, note=f"{count:,} histories")
         sink.close()
         put_in_place(target)
     return count
@@ -105,47 +119,52 @@ class _Parquet:
         self._writer.close()
 
 
-def _batches(path: Path) -> Iterator[tuple[list[str | None], list[list[Event]]]]:
+class _Row(NamedTuple):
+    number: int
+    content: object
+    share: float  # of the file that has been read
+
+
+def _batches(path: Path) -> Iterator[tuple[list[str | None], list[list[Event]], float]]:
     rows = _json_lines(path) if path.suffix == _KINDS[0] else _parquet_rows(path)
-    users: list[str | None] = []
-    histories: list[list[Event]] = []
-    for number, row in rows:
-        user, history = _row(row, f"{path}, row {number}")
-        users.append(user)
-        histories.append(history)
-        if len(users) == ROWS:
-            yield users, histories
-            users, histories = [], []
-    if users:
-        yield users, histories
+    while batch := list(islice(rows, ROWS)):
+        events = [_row(row.content, f"{path}, row {row.number}") for row in batch]
+        yield [user for user, _ in events], [history for _, history in events], batch[-1].share
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, object]]:
-    with open_regular(path, largest=LARGEST_FILE) as stream:
-        number = 0
+def _opened(path: Path) -> BufferedReader:
+    try:
+        return open_regular(path, largest=LARGEST_FILE, folder=Path("/"))  # people may link to their own files
+    except ArtifactError as error:
+        raise InputError(f"{error}; give a file of histories") from None
+
+
+def _json_lines(path: Path) -> Iterator[_Row]:
+    with _opened(path) as stream:
+        size, number, position = os.fstat(stream.fileno()).st_size, 0, 0
         while line := stream.readline(_LONGEST_LINE + 1):
-            number += 1
+            number, position = number + 1, position + len(line)
             if len(line) > _LONGEST_LINE:
                 raise InputError(f"{path}, row {number}: longer than {_LONGEST_LINE:,} bytes")
             if line.strip():
                 try:
-                    yield number, parse_json(line)
+                    yield _Row(number, parse_json(line), position / size)
                 except ValueError as error:
                     raise InputError(f"{path}, row {number}: not JSON ({error})") from None
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[int, object]]:
-    with open_regular(path, largest=LARGEST_FILE) as stream:
+def _parquet_rows(path: Path) -> Iterator[_Row]:
+    with _opened(path) as stream:
         try:
             file = pq.ParquetFile(stream)
             names = [name for name in ("user", "history") if name in file.schema_arrow.names]
             if "history" not in names:
                 raise InputError(f"{path}: no column 'history'; there is: {', '.join(file.schema_arrow.names)[:200]}")
-            number = 0
+            number, total = 0, file.metadata.num_rows
             for batch in file.iter_batches(ROWS, columns=names):
                 for row in batch.to_pylist():
                     number += 1
-                    yield number, row
+                    yield _Row(number, row, number / total)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: not a readable Parquet file ({str(error)[:100]})") from None
 
