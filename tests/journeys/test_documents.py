@@ -24,7 +24,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+SERVING = "docs/serving.md"  # tests/serving/test_serving_document.py runs it, beside a server
 FOREIGN = {"--require-hashes", "--only-binary", "--strict"}  # of pip and mypy
+FOREIGN |= {"--no-cache-dir", "--constraint", "--create-home", "--no-deps"}  # of pip and useradd
 
 
 def text_of(page: str) -> str:
@@ -136,7 +138,8 @@ def settings() -> dict[str, set[str]]:
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
 def test_every_setting_in_the_documents_exists(page: str) -> None:
     named = re.findall(r"(?<![\w/.])(train|method|encoder)\.([a-z][a-z0-9_]*)(?!\w*\()", text_of(page))
-    wrong = [f"{section}.{name}" for section, name in named if name != "md" and name not in settings()[section]]
+    files = {"md", "onnx"}  # of method.md and encoder.onnx
+    wrong = [f"{section}.{name}" for section, name in named if name not in files | settings()[section]]
     assert not wrong
 
 
@@ -167,7 +170,7 @@ def write_events(place: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", pages_with("python"))
+@pytest.mark.parametrize("page", [page for page in pages_with("python") if page != SERVING])
 def test_every_python_block_runs(page: str, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page's blocks, in order, in one process."""
     place = tmp_path / "place"
@@ -189,11 +192,11 @@ GROUPS = [
 ]
 
 
-OWN_TEST = "docs/logs.md"  # test_logs_journey.py runs it, on raw files of its own
+OWN_TESTS = ("docs/logs.md", SERVING)  # test_logs_journey.py runs it, on raw files of its own; see SERVING
 
 
 def test_every_page_with_commands_is_run() -> None:
-    assert sorted([OWN_TEST, *(page for group in GROUPS for page in group)]) == pages_with("sh")
+    assert sorted([*OWN_TESTS, *(page for group in GROUPS for page in group)]) == pages_with("sh")
 
 
 @pytest.mark.timeout(900)

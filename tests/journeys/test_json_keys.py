@@ -1,6 +1,6 @@
 """Scripts rely on the keys that `--json` answers with: keys may be added, never renamed or removed.
 
-tests/fixtures/json_keys.json holds the keys of version 0.1, nested ones with dots, those of list elements behind [].
+tests/fixtures/json_keys.json holds the keys, nested ones with dots, those of list elements behind [].
 """
 
 import json
@@ -20,6 +20,8 @@ METHODS = ("supervised", "ecoc")
 COMMANDS = {
     "info data": "info {data}",
     "info run": "info {ecoc} --verify",
+    "info bundle": "info {bundle} --verify",
+    "export": "export {ecoc} -o {bundle} --overwrite",
     "evaluate": "evaluate {ecoc} --max-cases 200",
     "compare": "compare {supervised} {ecoc} --max-cases 200",
     "recommend": "recommend {ecoc} --history i0003:buy,nonsense -k 3",
@@ -55,7 +57,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     trained = {
         name: answer("train", folder / "data", "-o", folder / name, "--method", name, *words) for name in METHODS
     }
-    return {"folder": folder, "data": folder / "data", "trained": trained, **{name: folder / name for name in METHODS}}
+    answer("export", folder / "ecoc", "-o", folder / "bundle")
+    runs = {name: folder / name for name in METHODS}
+    return {"folder": folder, "data": folder / "data", "trained": trained, "bundle": folder / "bundle", **runs}
 
 
 @pytest.mark.parametrize("method", METHODS)

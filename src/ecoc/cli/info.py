@@ -11,16 +11,22 @@ from ecoc.cli.options import Output
 
 @command
 def info(
-    path: Annotated[Path, typer.Argument(help="Folder of a prepared dataset or of a run.")],
+    path: Annotated[Path, typer.Argument(help="Folder of a prepared dataset, a run or a bundle.")],
     *,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file and compare its checksum.")] = False,
     output: Output,
 ) -> None:
-    """Describe a prepared dataset or a run: statistics, settings, versions, checksums."""
+    """Describe a prepared dataset, a run or a bundle: statistics, settings, versions, checksums."""
     from ecoc.storage.trusted import is_there
 
     if is_there(path / "config.toml"):
         _run_info(path, verify, output.json_)
+        return
+    if is_there(path / "bundle.json"):
+        from ecoc.reporting.bundle import bundle_json, bundle_text
+
+        values = bundle_json(path, verify=verify)
+        answer(values, bundle_text(values), output.json_)
         return
     from ecoc.data.describe import page, summary
     from ecoc.data.sequences import open_data
