@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from ecoc.errors import ArtifactError, InputError
 from ecoc.methods.build import build_method
 from ecoc.methods.untrained import PopularPolicy
 from ecoc.policies import ranking
-from ecoc.policies.base import Policy, RankBy, check_finite, check_weights, load_weights
+from ecoc.policies.base import Policy, RankBy, TiedPolicy, check_finite, check_weights, load_weights
 from ecoc.policies.counts import PolicyWithCounts, Transitions
 from ecoc.policies.ranking import Query
 from ecoc.result import as_pandas
@@ -50,6 +50,7 @@ from ecoc.runs.bundle import (
 )
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import BEST, COUNTS, Run
+from ecoc.runs.onnx_encoder import OnnxEncoder
 from ecoc.storage.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
 
 Event = str | tuple[str, str] | tuple[str, str | None, float]
 """An item of a history: its id; its id and feedback; or its id, its feedback or None, and its time in seconds."""
+
+Runtime = Literal["torch", "onnx"]
+"""What computes the encoder of a model."""
 
 _ROWS = 1024  # histories answered at a time
 _HISTORIES = "a list of histories, each a list of item ids, oldest first, such as [['a17', 'b3']]"
@@ -294,7 +298,7 @@ class Model:
         for part in (piece.strip() for piece in as_text(text, "text").split(",")):
             item, _, given = part.rpartition(":")
             if item and part not in self.vocab and (given in self._feedback or item in self.vocab):
-                events.append((item, given))
+                events.append((item, given) if given else item)
             elif part:
                 events.append(part)
         return events
@@ -376,10 +380,15 @@ class _Nearness:
         return query.vector @ self.unit[first:last].T
 
 
-def load(path: StrPath) -> Model:
-    """Open the model of a finished run or of a bundle."""
+def load(path: StrPath, *, runtime: Runtime = "torch") -> Model:
+    """Open the model of a finished run or of a bundle. Runtime `onnx` encodes histories by onnxruntime."""
     folder = as_path(path, "path")
-    return _load_bundle(open_bundle(folder)) if is_bundle(folder) else _load_run(Run(folder))
+    uses_onnx = as_choice(runtime, "runtime", get_args(Runtime)) == "onnx"
+    if is_bundle(folder):
+        return _load_bundle(open_bundle(folder), uses_onnx=uses_onnx)
+    if uses_onnx:
+        raise InputError(f"{folder}: runtime onnx needs a bundle; write it with ecoc export --onnx")
+    return _load_run(Run(folder))
 
 
 def _load_run(run: Run) -> Model:
@@ -409,7 +418,7 @@ def _load_run(run: Run) -> Model:
     )
 
 
-def _load_bundle(bundle: Bundle) -> Model:
+def _load_bundle(bundle: Bundle, *, uses_onnx: bool) -> Model:
     record, where = bundle.record, str(bundle.path)
     try:
         config = RunConfig.build(record.config, where=str(bundle.path / BUNDLE))
@@ -439,6 +448,11 @@ def _load_bundle(bundle: Bundle) -> Model:
         bundle=bundle,
     )
     model.policy.adopt(finished)
+    encoding = model.policy.without_counts
+    if uses_onnx and isinstance(encoding, TiedPolicy):
+        encoding.runtime = OnnxEncoder.of_bundle(bundle, encoding)
+    elif uses_onnx:
+        raise InputError(f"{bundle.path}: method {config.method_name} has no encoder, so runtime onnx cannot be used")
     return model
 
 

@@ -192,7 +192,7 @@ def test_weights_come_back() -> None:
     load_weights(other, one.state_dict(), where="here")
     for name, tensor in one.state_dict().items():
         assert torch.equal(other.state_dict()[name], tensor)
-        assert other.state_dict()[name].data_ptr() != tensor.data_ptr()
+        assert other.state_dict()[name].data_ptr() == tensor.data_ptr(), "a table of gigabytes is not copied"
     assert all(p.requires_grad for p in other.parameters())
     rows = history([1, 2, 3], [4])
     assert torch.equal(one.eval().query(rows).vector, other.eval().query(rows).vector)

@@ -199,10 +199,10 @@ def test_any_text_may_be_an_id_that_is_not_known(sasrec: Model, item: str) -> No
         ("x:buy", ["x:buy"]),  # an item's whole id
         ("x:buy:buy", [("x:buy", "buy")]),
         ("i0:view", ["i0:view"]),  # an item's id, although i0 is one too
-        ("i1:sold", ["i1:sold"]),  # no feedback of that name
-        ("i1:", ["i1:"]),
+        ("i1:sold", [("i1", "sold")]),  # an unknown feedback, which the answer names
+        ("i1:", ["i1"]),
         (":buy", [":buy"]),
-        ("i1:Buy", ["i1:Buy"]),
+        ("i1:Buy", [("i1", "Buy")]),
         ("zz:buy", [("zz", "buy")]),
         ("i1,i1", ["i1", "i1"]),
         ("17", ["17"]),

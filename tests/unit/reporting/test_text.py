@@ -86,7 +86,11 @@ def test_a_norm_test_has_headings_for_both_tables() -> None:
 
 def test_lists_have_headings_for_scores_and_values() -> None:
     entry = {"item": "i1", "title": "A lamp", "score": 0.5, "value": 1.25}
-    answer = {"results": [{"items": [entry], "unknown": ["x"]}, {"items": [{**entry, "value": None}], "unknown": []}]}
+    results = [
+        {"items": [entry], "unknown": ["x"], "unknown_feedback": []},
+        {"items": [{**entry, "value": None}], "unknown": [], "unknown_feedback": []},
+    ]
+    answer = {"results": results}
     first, second = recommendations_text(answer, ["i9", " "]).split("without a history")
     assert first.splitlines() == [
         "after i9",

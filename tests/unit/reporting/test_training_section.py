@@ -77,7 +77,7 @@ def test_lines_cut_by_a_kill_are_left_out_and_said(tmp_path: Path) -> None:
     ]  # fmt: skip
     section = training_section(make_run(tmp_path / "r", lines))
     assert [len(series.points) for series in section.figures[0].series] == [1, 1, 1]
-    assert any(text.startswith("6 lines of metrics.jsonl could not be read") for text in section.caveats)
+    assert any(text.startswith("7 lines of metrics.jsonl could not be read") for text in section.caveats)
 
 
 def test_a_step_told_twice_counts_once_in_order(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_garbage_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(InputError, match="ecoc train"):
         training_section(tmp_path / "nowhere")
     monkeypatch.setattr(metrics, "_LARGEST", 10)
-    with pytest.raises(ArtifactError, match="larger than 10 bytes"):
+    with pytest.raises(ArtifactError, match="more than the limit of 10"):
         training_section(make_run(tmp_path / "c"))
 
 
@@ -119,7 +119,6 @@ def test_a_long_run_is_thinned_to_its_end(tmp_path: Path) -> None:
     [
         {"items": "many"},
         {"steps": None},
-        {"seconds": float("nan")},
         {"data": {"path": ["x"] * 400}},
         {"validation": []},
     ],
@@ -127,6 +126,11 @@ def test_a_long_run_is_thinned_to_its_end(tmp_path: Path) -> None:
 def test_a_result_with_a_wrong_value_is_refused(tmp_path: Path, odd: dict[str, Any]) -> None:
     with pytest.raises(ArtifactError, match=f"not the result of a run .'{next(iter(odd))}"):
         training_section(make_run(tmp_path / "r", result=RESULT | odd))
+
+
+def test_a_result_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="result.json: not readable as JSON .NaN is not a number"):
+        training_section(make_run(tmp_path / "r", result=RESULT | {"seconds": float("nan")}))
 
 
 JSON = st.recursive(

@@ -94,7 +94,7 @@ def test_a_broken_report_is_refused_and_nothing_is_written(tmp_path: Path, conte
 
 def test_a_report_too_large_is_refused(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "_LARGEST", 1000)
-    with pytest.raises(ArtifactError, match="larger than 1000 bytes"):
+    with pytest.raises(ArtifactError, match="more than the limit of 1,000"):
         report([sample])
 
 

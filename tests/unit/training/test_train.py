@@ -69,7 +69,7 @@ def test_the_former_name_settings_warns_and_goes_before_config(data: Dataset, tm
     [
         ({"config": 3}, "config: expected a RunConfig, a mapping of settings or the path of a TOML file; found 3"),
         ({"config": {1: 2}}, "config: expected a mapping"),
-        ({"config": "nowhere.toml"}, r"nowhere\.toml: No such file"),
+        ({"config": "nowhere.toml"}, r"nowhere\.toml: missing"),
         ({"monitor": "ndgc@20"}, r"train\.monitor: unknown metric 'ndgc@20'; did you mean 'ndcg@20'\?"),
         ({"monitor": "ndcg"}, r"train\.monitor: .*write ndcg@k"),
         ({"config": {"train": {"monitor": "x" * 900}}}, r"train: monitor: "),
