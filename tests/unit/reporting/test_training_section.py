@@ -129,7 +129,7 @@ def test_a_result_with_a_wrong_value_is_refused(tmp_path: Path, odd: dict[str, A
 
 
 def test_a_result_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="result.json: not readable as JSON .NaN is not a number"):
+    with pytest.raises(ArtifactError, match=r"result\.json: not readable as JSON \(NaN is not a number"):
         training_section(make_run(tmp_path / "r", result=RESULT | {"seconds": float("nan")}))
 
 

@@ -184,7 +184,7 @@ def test_changed_missing_or_forged_counts_are_refused(data: Dataset, tmp_path: P
     with pytest.raises(ArtifactError, match="checksum"):
         ecoc.load(run.path)
     counts_file(run).unlink()
-    with pytest.raises(ArtifactError, match="counts.safetensors: missing"):
+    with pytest.raises(ArtifactError, match=r"counts\.safetensors: missing"):
         ecoc.load(run.path)
     counts_file(run).write_bytes(original)
     for key, value, message in (
