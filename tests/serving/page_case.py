@@ -1,22 +1,16 @@
-"""A real server on a real socket and a real browser, for the tests of the page."""
+"""A real browser for the tests of the page; `server_case` has the server."""
 
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
-from playwright.sync_api import BrowserContext, Page, Request, Response, Route
+from playwright.sync_api import BrowserContext, Page, Request, Response, Route, expect
 
 import ecoc
 
-ECOC = Path(sys.executable).parent / "ecoc"
 CHROMIUM = "/usr/bin/chromium"
 HOSTILE = [
     "<img src=x onerror=\"document.body.dataset.hacked='1'\">",
@@ -28,55 +22,6 @@ HOSTILE = [
     "{{7*7}} ${7*7} &lt;b&gt;",
     '" onfocus="document.body.dataset.hacked=1" autofocus x="',
 ]
-
-
-class Server:
-    """`ecoc serve` as a process."""
-
-    def __init__(self, model: Path, *options: str, port: int = 0, token: str | None = None) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        environment.pop("ECOC_TOKEN", None)
-        if token is not None:
-            environment["ECOC_TOKEN"] = token
-        arguments = [str(ECOC), "serve", str(model), "--port", str(port), "--no-access-log", "--json", *options]
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment, text=True)
-        assert self.process.stdout is not None
-        self.address = _read_json(self.process.stdout)["address"]
-
-    @property
-    def port(self) -> int:
-        return int(self.address.rpartition(":")[2])
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-
-
-def _read_json(stream: IO[str]) -> dict[str, str]:
-    """The first JSON value of a stream; empty lines of an ended process fail."""
-    text = ""
-    while line := stream.readline():
-        text += line
-        with suppress(ValueError):
-            value: dict[str, str] = json.loads(text)
-            return value
-    raise AssertionError(f"the server ended: {text}")
-
-
-@contextmanager
-def serving(model: Path, *options: str, port: int = 0, token: str | None = None) -> Iterator[Server]:
-    server = Server(model, *options, port=port, token=token)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.stop()
 
 
 class Visitor:
@@ -105,61 +50,88 @@ class Visitor:
         """Open the page and wait until it shows a list."""
         self.page.goto(self.address)
         self.page.wait_for_selector("#rows tr")
-        self.settle()
         return self.page
 
-    def settle(self) -> None:
-        """Wait until no request is under way."""
-        self.page.wait_for_function("() => document.querySelector('#list-box').getAttribute('aria-busy') === 'false'")
-        self.page.wait_for_load_state("networkidle")
+    def text(self, selector: str) -> str:
+        """What an element shows."""
+        return self.page.inner_text(selector)
 
     def listed(self) -> list[str]:
         """Ids of the list."""
-        return [row.get_attribute("data-item") or "" for row in self.page.query_selector_all("#rows tr")]
+        return self._ids("#rows tr")
 
     def history(self) -> list[str]:
         """Ids of the history."""
-        return [row.get_attribute("data-item") or "" for row in self.page.query_selector_all("#events li")]
+        return self._ids("#events li")
+
+    def matches(self, text: str) -> list[str]:
+        """Search for a text; ids of the items in the list below the field."""
+        with self.page.expect_response(lambda response: _is_search(response, text)):
+            self.page.fill("#search", text)
+        expect(self.page.locator("#search-status")).not_to_have_text("Searching…")
+        return self._ids("#matches li")
 
     def add(self, text: str) -> str:
-        """Search for a text and add the first item found; its id."""
-        with self.page.expect_response(re.compile(r"/v1/items\?.*query=[^&]")):
-            self.page.fill("#search", text)
-        self.page.wait_for_function(
-            "text => document.querySelector('#found .label')?.textContent.toLowerCase().includes(text)",
-            arg=text.lower(),
-        )
-        item = self.page.get_attribute("#found button", "data-item") or ""
+        """Search for a text and add the first item; its id."""
+        item = self.matches(text)[0]
         with self.answered():
             self.page.press("#search", "Enter")
         return item
 
     @contextmanager
     def answered(self) -> Iterator[None]:
-        """A new list arrives within the block."""
-        with self.page.expect_response(_is_list):
-            yield
-        self.settle()
+        """A new list arrives within the block and is drawn, and the sphere after it."""
+        has_sphere = self.page.is_visible("#sphere")
+        with self.page.expect_response(_is_list) as answer:
+            if has_sphere:
+                with self.page.expect_response(_is_action):
+                    yield
+            else:
+                yield
+        wanted = [item["item"] for item in answer.value.json()[0]["items"]]
+        self.page.wait_for_function(
+            "ids => ids.join() === [...document.querySelectorAll('#rows tr')].map(row => row.dataset.item).join()",
+            arg=wanted,
+        )
 
-    def action(self) -> tuple[float, float] | None:
-        """Where the action is drawn; none if it is not."""
-        dot = self.page.locator("#action")
+    def set_weight(self, w: float) -> None:
+        """Move the slider to a weight."""
+        place = WEIGHTS.index(w)
+        with self.answered():
+            self.page.fill("#weight", str(place))
+        assert self.text("#weight-shown") == f"{w:g}"
+
+    def point(self, name: str) -> tuple[float, float] | None:
+        """Where the action, or that of the cloned policy, is drawn; none if it is not."""
+        dot = self.page.locator(f"#{name}")
         if dot.get_attribute("visibility") == "hidden":
             return None
         return float(dot.get_attribute("data-x") or "nan"), float(dot.get_attribute("data-y") or "nan")
 
-    def set_weight(self, place: int) -> None:
-        """Move the slider."""
-        with self.answered():
-            self.page.locator("#weight").fill(str(place))
+    def play(self, users: int = 1) -> None:
+        """Play sessions and wait until all steps are drawn."""
+        self.page.select_option("#users", str(users))
+        self.page.click("#play")
+        expect(self.page.locator("#session-status")).to_contain_text("Reward after")
 
-    def is_narrow(self) -> bool:
-        """Whether the page needs no scrolling to the side."""
-        return bool(self.page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth"))
+    def _ids(self, selector: str) -> list[str]:
+        ids: list[str] = self.page.locator(selector).evaluate_all("rows => rows.map(row => row.dataset.item)")
+        return ids
+
+
+WEIGHTS = (0, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 200, 500, 1000)
+
+
+def _is_search(response: Response, text: str) -> bool:
+    return response.url.endswith(f"/v1/items?limit=8&query={quote(text)}")
 
 
 def _is_list(response: Response) -> bool:
     return response.url.endswith("/v1/recommend") and response.ok
+
+
+def _is_action(response: Response) -> bool:
+    return response.url.endswith("/v1/sphere") and response.request.method == "POST"
 
 
 def spoil(route: Route) -> None:
@@ -169,7 +141,7 @@ def spoil(route: Route) -> None:
 
 def hostile_run(base: Path) -> tuple[Path, Path]:
     """A dataset whose titles attack a page, and a short run on it. It is no built-in world."""
-    users = 40
+    users = 20
     rows = [
         (f"u{user}", f"i{(user * 7 + step * 3) % 24}", 1_600_000_000 + user * 100 + step, "buy" if step % 3 else "view")
         for user in range(users)
@@ -178,7 +150,8 @@ def hostile_run(base: Path) -> tuple[Path, Path]:
     log = pd.DataFrame(rows, columns=["user", "item", "time", "event"])
     titles = [HOSTILE[item] if item < len(HOSTILE) else f"Plain thing {item}" for item in range(24)]
     log["title"] = [titles[int(item[1:])] for item in log["item"]]
-    data = ecoc.prepare(log, base / "hostile-data", feedback="event", rewards="view=0,buy=1", title="title", threads=1)
+    columns: dict[str, Any] = {name: name for name in ("user", "item", "time", "title")}
+    data = ecoc.prepare(log, base / "hostile-data", feedback="event", reward="view=0,buy=1", threads=1, **columns)
     config = {"encoder": {"dim": 8, "length": 12}, "train": {"max_steps": 10, "threads": 1, "counts": "off"}}
     ecoc.train(data, base / "hostile", method="ecoc", config=config)
     return base / "hostile-data", base / "hostile"

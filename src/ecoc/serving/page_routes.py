@@ -12,7 +12,17 @@ from starlette.requests import Request
 from ecoc.policies.base import RankBy
 from ecoc.serving.document import operation
 from ecoc.serving.engine import Served
-from ecoc.serving.messages import LIMITS, Decoder, HistoryEvent, ModelName, RecommendRequest, Text, model_name, to_json
+from ecoc.serving.messages import (
+    LIMITS,
+    Decoder,
+    HistoryEvent,
+    ModelName,
+    RecommendRequest,
+    Text,
+    Weight,
+    model_name,
+    to_json,
+)
 from ecoc.serving.play import MOST_USERS, Player, Playground, Session, default_weight
 from ecoc.serving.sphere import Place, Point, Sphere
 from ecoc.serving.state import ServerState
@@ -54,14 +64,18 @@ class ActionRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
     history: Annotated[list[Text | HistoryEvent], Meta(max_length=LIMITS.history)] = []
     rank_by: RankBy | None = None
-    w: Annotated[float, Meta(ge=0)] | None = None
+    w: Weight | None = None
     items: Annotated[list[Text], Meta(max_length=LIMITS.k)] = []
 
 
 class ActionAnswer(Struct, frozen=True):
-    """The action, null if no item of the history is known; `items` are those that the model knows."""
+    """The action, null if no item of the history is known; `items` are those that the model knows.
+
+    `cloned` is the action of the cloned policy, null too if the model has no critic.
+    """
 
     action: Point | None
+    cloned: Point | None
     items: list[Place]
     model: ModelName
 
@@ -69,7 +83,7 @@ class ActionAnswer(Struct, frozen=True):
 class PlayRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """Asks for sessions of one or more users. The same seed means the same users."""
 
-    w: Annotated[float, Meta(ge=0)] | None = None
+    w: Weight | None = None
     users: Annotated[int, Meta(ge=1, le=MOST_USERS)] = 1
     seed: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
 
@@ -174,7 +188,8 @@ class _OfModel:
         sphere = self._sphere_of(served)
         history = RecommendRequest(wanted.history).for_engine().history
         action = sphere.action(history, wanted.rank_by, wanted.w)
-        return ActionAnswer(action, sphere.places(wanted.items), model_name(served))
+        cloned = sphere.action(history, "policy", None) if served.model.policy.has_critic else None
+        return ActionAnswer(action, cloned, sphere.places(wanted.items), model_name(served))
 
     def _sphere_of(self, served: Served) -> Sphere:
         if self._sphere is None or self._sphere.served is not served:
@@ -183,7 +198,7 @@ class _OfModel:
 
     def _player_of(self, served: Served) -> Player:
         if self._player is None or self._player.served is not served:
-            self._player = Player(served, self._data)
+            self._player = Player(served, self._data, threads=self._state.settings.threads)
         return self._player
 
 

@@ -29,6 +29,7 @@ from ecoc.ope.truth import in_world
 from ecoc.policies.value_policy import ValuePolicy
 from ecoc.serving.engine import Served
 from ecoc.serving.export import world_settings
+from ecoc.serving.messages import RequestError
 from ecoc.serving.sphere import short_title
 from ecoc.world import FEEDBACK, REWARDS, Market, MarketConfig, MarketState, Observation
 from ecoc.world.log import item_ids
@@ -36,7 +37,9 @@ from ecoc.world.log import item_ids
 MOST_USERS = 100
 WARM = 3
 """Events of a session before the policies begin."""
-_LARGEST_PASS = 20_000_000  # scores computed per step: a tenth of a second
+LONGEST = 100
+"""Steps of a session at most."""
+_MOST_SCORES = 300_000_000  # of one policy in all its sessions: about a second
 _MOST_INITIAL = 500  # logged sequences that simulated sessions start from
 
 Ints = NDArray[np.int64]
@@ -113,9 +116,9 @@ class _World:
         self.market = market
         self.names: Sequence[str] = FEEDBACK
         self.warnings: list[str] = []
-        self.place = f"the built-in world '{market.config.kind}', where users react to every list"
+        self.place = f"the built-in world ‘{market.config.kind}’"
         self.warm = min(WARM, market.config.steps - 1)
-        self.steps = market.config.steps - self.warm
+        self.steps = min(LONGEST, market.config.steps - self.warm)
         self._index = model.vocab.indices(item_ids(market)).astype(np.int64)
 
     def start(self, users: int, seed: int) -> _Played:
@@ -125,7 +128,7 @@ class _World:
     def play(self, model: Model, users: int, seed: int) -> _Played:
         state, feedback, luck = self._begin(users, seed)
         policy, random = in_world(model, self.market), np.random.default_rng(seed)
-        for step in range(self.warm, self.market.config.steps):
+        for step in range(self.warm, self.warm + self.steps):
             items = policy(Observation(state.shown, feedback, state), random)
             answer = self.market.respond(state, items, luck[step])
             state = self.market.advance(state, items, answer > 0)
@@ -158,7 +161,7 @@ class _Simulated:
         self.names: Sequence[str] = simulator.names
         self.warnings = simulator_warnings(simulator.quality)
         self.place = "a simulator of users that was fitted on the log"
-        self.steps = int(initial.steps.max())
+        self.steps = min(LONGEST, int(initial.steps.max()))
 
     def _rows(self, users: int, seed: int) -> Ints:
         random = np.random.default_rng([seed, 9])
@@ -214,8 +217,8 @@ class _Simulated:
 class Player:
     """Plays sessions of one model. On first use, a thread opens its world or fits a simulator."""
 
-    def __init__(self, served: Served, data: Path | None) -> None:
-        self.served, self._data = served, data
+    def __init__(self, served: Served, data: Path | None, *, threads: int = 1) -> None:
+        self.served, self._data, self._threads = served, data, threads
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._arena: _Arena | None = None
@@ -230,7 +233,7 @@ class Player:
                 self._thread.start()
         self._thread.join(0.2)  # a world is there at once
         if self._arena is not None:
-            most = max(1, min(MOST_USERS, _LARGEST_PASS // len(self.served.model.vocab)))
+            most = max(1, min(MOST_USERS, _MOST_SCORES // (len(self.served.model.vocab) * self._arena.steps)))
             return Playground("ready", self._arena.place, None, self._arena.steps, most)
         if self._reason is not None:
             return Playground("off", reason=self._reason)
@@ -239,6 +242,8 @@ class Player:
     def play(self, *, w: float | None, users: int, seed: int) -> Session:
         """Play the blend with weight w beside the cloned policy; a model without a critic plays its only ranking."""
         ground, arena = self.playground, self._arena
+        if ground.status == "fitting":
+            raise RequestError(503, "fitting", ground.reason or "", retry_after=3)
         if arena is None:
             raise InputError(ground.reason or "")
         if users > ground.most_users:
@@ -273,10 +278,13 @@ class Player:
         ]
 
     def _open(self) -> None:
+        torch.set_num_threads(self._threads)  # of this thread
         try:
             self._arena = self._opened()
-        except (EcocError, OSError, MemoryError, RuntimeError) as error:
+        except EcocError as error:
             self._reason = " ".join(str(error).split())[:500]
+        except Exception as error:  # the page must not wait for ever
+            self._reason = f"No session can be played: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
     def _opened(self) -> _Arena:
         model = self.served.model
@@ -338,5 +346,8 @@ def _checksum(model: Model) -> str | None:
 
 def _cumulative(played: _Played) -> list[float]:
     """Mean over users of the reward up to each step; sessions that have ended earn nothing more."""
-    rewards = np.where(played.counted, played.rewards, 0.0)[:, : int(played.counted.sum(1).max())]
+    steps = int(played.counted.sum(1).max())
+    if not steps:
+        raise InputError("Every item was shown to these users already; try another seed.")
+    rewards = np.where(played.counted, played.rewards, 0.0)[:, :steps]
     return [round(total, 4) for total in np.cumsum(rewards.mean(0)).tolist()]

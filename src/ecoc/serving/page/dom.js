@@ -21,7 +21,7 @@ function fill(element, attributes, children) {
 }
 
 export function show(element, isShown) {
-  element.hidden = !isShown;
+  element.toggleAttribute("hidden", !isShown);
 }
 
 /** Title and id of an item as an element. */
@@ -31,10 +31,10 @@ export function itemLabel(item) {
   return label;
 }
 
-/** A name that is short enough to be read aloud. */
-export function spoken(item) {
+/** A name that is short enough to be read aloud or drawn. */
+export function shortName(item, longest = 80) {
   const name = item.title || item.item;
-  return name.length > 80 ? `${name.slice(0, 79)}…` : name;
+  return name.length > longest ? `${name.slice(0, longest - 1)}…` : name;
 }
 
 export function number(value, digits = 3) {
@@ -42,3 +42,7 @@ export function number(value, digits = 3) {
   const text = Math.abs(value) >= 1e5 ? value.toExponential(2) : value.toFixed(digits);
   return text.replace("-", "−");
 }
+
+export const counted = (count) => count.toLocaleString("en");
+
+export const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -4,7 +4,7 @@ const TOKEN = "ecoc-token";
 const RETRY_MS = 2000;
 const LIMIT_MS = 15000;
 
-/** A failure with a line for people. `kind` is offline, token, busy or refused. */
+/** A failure with a line for people. `kind` is offline, busy, token or refused. */
 export class Failure extends Error {
   constructor(kind, message) {
     super(message);
@@ -12,34 +12,35 @@ export class Failure extends Error {
   }
 }
 
-const listeners = { offline: () => {}, online: () => {}, token: () => {} };
+const listeners = { lost: () => {}, back: () => {}, token: () => {} };
 let waiting = null; // timer that asks whether the server is back
 
-export const onOffline = (call) => (listeners.offline = call);
-export const onOnline = (call) => (listeners.online = call);
+/** `call` gets a line for people when the server does not answer or is busy. */
+export const onLost = (call) => (listeners.lost = call);
+export const onBack = (call) => (listeners.back = call);
+/** `call` gets whether a token was sent, when the server wants another one. */
 export const onToken = (call) => (listeners.token = call);
 
-export function setToken(token) {
-  sessionStorage.setItem(TOKEN, token);
-}
+export const setToken = (token) => sessionStorage.setItem(TOKEN, token);
+export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
 
 /** Send a request and read its JSON. Resolves to the body and to the milliseconds it took. */
-export async function ask(path, body, signal) {
+async function ask(path, body, signal) {
   const begin = performance.now();
   const response = await send(path, body, signal);
   let answer = null;
   try {
     answer = await response.json();
   } catch (error) {
-    if (signal && signal.aborted) throw error;
+    if (signal.aborted) throw error;
   }
   if (response.status === 401) {
-    listeners.token(sessionStorage.getItem(TOKEN) !== null);
-    throw new Failure("token", "The server needs a token.");
+    listeners.token(hasToken());
+    throw new Failure("token", "The server waits for its token.");
   }
   const message = answer && answer.error ? answer.error.message : `The server answered with status ${response.status}.`;
   if (response.status === 503) {
-    lost();
+    lost(`The server is busy (${message}). `);
     throw new Failure("busy", message);
   }
   if (!response.ok || answer === null) throw new Failure("refused", message);
@@ -48,34 +49,32 @@ export async function ask(path, body, signal) {
 
 async function send(path, body, signal) {
   const headers = {};
-  const token = sessionStorage.getItem(TOKEN);
-  if (token) headers.Authorization = `Bearer ${token}`;
+  if (hasToken()) headers.Authorization = `Bearer ${sessionStorage.getItem(TOKEN)}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const limit = AbortSignal.timeout(LIMIT_MS);
   try {
     return await fetch(path, {
       method: body === undefined ? "GET" : "POST",
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal: signal ? AbortSignal.any([signal, limit]) : limit,
+      signal: AbortSignal.any([signal, AbortSignal.timeout(LIMIT_MS)]),
     });
   } catch (error) {
-    if (signal && signal.aborted) throw error;
-    lost();
+    if (signal.aborted) throw error;
+    lost("The server does not answer. ");
     throw new Failure("offline", "The server does not answer.");
   }
 }
 
 /** Tell the page once, then ask until the server is ready again. */
-function lost() {
+function lost(reason) {
   if (waiting !== null) return;
-  listeners.offline();
+  listeners.lost(`${reason}This page tries again every ${RETRY_MS / 1000} seconds.`);
   const again = async () => {
     try {
       const response = await fetch("v2/health/ready", { signal: AbortSignal.timeout(LIMIT_MS) });
       if (response.ok) {
         waiting = null;
-        listeners.online();
+        listeners.back();
         return;
       }
     } catch {

@@ -1,8 +1,9 @@
 // A played session: two curves of cumulative reward that grow step by step, and the steps of one user as a table.
 
-import { byId, el, itemLabel, number, show, svg } from "./dom.js";
+import { byId, el, isStill, itemLabel, number, show, svg } from "./dom.js";
 
-const STEP_MS = 220;
+const LONGEST_STEP_MS = 220;
+const LONGEST_MS = 6000; // of a whole drawing
 const HEIGHT = 260;
 const ROOM = { left: 46, right: 64, top: 14, bottom: 34 };
 
@@ -27,10 +28,9 @@ export class SessionView {
     );
     byId("session-note").textContent = note(session);
     this.prepareTable();
-    const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.draw();
-    if (isStill) this.finish();
-    else this.timer = setInterval(() => this.step(), STEP_MS);
+    if (isStill()) this.finish();
+    else this.timer = setInterval(() => this.step(), Math.min(LONGEST_STEP_MS, LONGEST_MS / this.steps));
   }
 
   step() {
@@ -77,7 +77,7 @@ export class SessionView {
       svg("line", { class: tick === 0 ? "base" : "grid", x1: ROOM.left, x2: width - ROOM.right, y1: y(tick), y2: y(tick) }),
       svg("text", { x: ROOM.left - 8, y: y(tick) + 4, "text-anchor": "end" }, String(tick).replace("-", "−")),
     ]);
-    for (let step = 0; step <= this.steps; step += this.steps > 10 ? 5 : 1)
+    for (let step = 0; step <= this.steps; step += this.steps > 50 ? 20 : this.steps > 10 ? 5 : 1)
       parts.push(svg("text", { x: x(step), y: HEIGHT - ROOM.bottom + 18, "text-anchor": "middle" }, String(step)));
     parts.push(svg("text", { x: (x(0) + x(this.steps)) / 2, y: HEIGHT - 2, "text-anchor": "middle" }, "step"));
     const heights = [];
@@ -99,8 +99,7 @@ export class SessionView {
   }
 
   prepareTable() {
-    const { policies, users, start } = this.session;
-    show(byId("steps-box"), users === 1);
+    const { policies, start } = this.session;
     byId("steps-head").replaceChildren(
       el("th", { scope: "col", class: "right" }, "Step"),
       ...policies.map((policy) => el("th", { scope: "col" }, policyName(policy, this.session))),
@@ -113,7 +112,6 @@ export class SessionView {
   }
 
   drawRows() {
-    if (this.session.users > 1) return;
     for (; this.rows < this.shown; this.rows += 1) {
       const cells = this.session.policies.map((policy) => {
         const step = policy.steps[this.rows];
@@ -132,17 +130,17 @@ function shownItem(step) {
 }
 
 /** The name of a ranking in the legend. */
-export function policyName(policy, session) {
-  if (policy.name === "blend") return `ECoC, blend with w = ${policy.w}`;
+function policyName(policy, session) {
+  if (policy.name === "blend") return `ECoC, w = ${policy.w}`;
   return session.policies.length > 1 ? "Supervised policy" : "This policy";
 }
 
 function note(session) {
-  const who = session.users > 1 ? `Mean over ${session.users} users` : "One user";
-  const events = session.start.length === 1 ? "event" : "events";
-  const before = session.users > 1 ? "" : ` The first ${session.start.length} ${events} come from the log’s policy and count for neither.`;
-  const doubt = session.warnings.length ? ` These figures cannot be trusted: ${session.warnings.join("; ")}.` : "";
-  return `${who} in ${session.place}. Both rankings meet the same users and the same luck.${before}${doubt}`;
+  const who = session.users > 1 ? `Mean reward of ${session.users} users so far` : "Reward of one user so far";
+  const pair = session.policies.length > 1 ? " Both rankings meet the same users and the same random numbers." : "";
+  const before = session.start.length ? " Events marked “before” come from the log’s policy and do not count." : "";
+  const warning = session.warnings.length ? ` Do not rely on these figures: ${session.warnings.join("; ")}.` : "";
+  return `${who}, in ${session.place}.${pair}${before}${warning}`;
 }
 
 /** Round numbers from at or below `low` to at or above `high`. */
