@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from typing import TextIO
 
 from ecoc.cli import (  # noqa: F401 - each module declares its command
     compare,
@@ -19,7 +20,7 @@ from ecoc.cli import (  # noqa: F401 - each module declares its command
     simulate,
     train,
 )
-from ecoc.cli.app import app
+from ecoc.cli.app import ReaderGoneError, app
 from ecoc.cli.console import Interrupted, listen_for_sigterm
 from ecoc.errors import EcocError, Terminated, is_out_of_memory
 from ecoc.storage.trusted import printable
@@ -33,25 +34,24 @@ _OUT_OF_MEMORY = (
 
 def main() -> None:
     """Run the command line; every failure becomes one line and an exit code."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # closed by the caller
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin make a busy machine several times slower
     listen_for_sigterm()
     try:
         try:
             app()
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # here, where a reader that went away is no news; at exit it would be a traceback
+            sys.stdout.flush()  # here, where a reader that went away is no news; at exit it would be a traceback
     except EcocError as error:
         _fail(error, str(error), error.exit_code)
     except (KeyboardInterrupt, Interrupted) as error:
         _fail(error, str(error) or "interrupted", 130)
     except Terminated as error:
         _fail(error, str(error) or "terminated", 143)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at exit
+    except (BrokenPipeError, ReaderGoneError):
+        _discard(sys.stdout)
         sys.exit(0)
     except Exception as error:
         if is_out_of_memory(error):
@@ -64,9 +64,26 @@ def main() -> None:
         _fail(error, message, 1)
 
 
+def _open_streams() -> None:
+    """Open what the caller closed, to nowhere: otherwise a file would get the number of a stream, and its output."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115 - until the process ends
+
+
+def _discard(stream: TextIO) -> None:
+    """Lead a stream to nowhere, or the interpreter would complain at exit about what it could not write."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _fail(error: BaseException, message: str, code: int) -> None:
-    if "--debug" in sys.argv:
-        traceback.print_exception(error)
-    if sys.stderr is not None:
-        print(printable(" ".join(message.split())), file=sys.stderr)
+    try:
+        if "--debug" in sys.argv:
+            traceback.print_exception(error)
+        print(printable(" ".join(message.split())), file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _discard(sys.stderr)
     sys.exit(code)

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
@@ -10,10 +9,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from ecoc.errors import ArtifactError
-from ecoc.storage.trusted import printable
-
-# What JSON leaves as it is and a terminal may obey: DEL, C1, and marks of direction.
-_UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+from ecoc.storage.trusted import printable, printable_json
 
 app = typer.Typer(
     add_completion=True,
@@ -22,6 +18,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Learn next-item recommenders that optimise long-term reward, from logs alone.",
 )
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads the output any more; typer would end with exit code 1 for BrokenPipeError, that of a defect."""
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -38,11 +38,17 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             parameters += _options(parameter.annotation)
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    for parameter in parameters:
+        for option in getattr(parameter.annotation, "__metadata__", ()):
+            option.readable = False  # not checked by typer: ecoc says in one line what it may not read
 
     def call(**values: Any) -> None:
         for name, group in groups.items():
             values[name] = group(**{option.name: values.pop(option.name) for option in fields(group)})
-        function(**values)
+        try:
+            function(**values)
+        except BrokenPipeError:
+            raise ReaderGoneError from None
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -85,6 +91,6 @@ def answer(values: dict[str, Any], text: str, as_json: bool) -> None:
     except ValueError:
         raise ArtifactError("the answer holds a number that is not finite; the data or weights are damaged") from None
     if as_json:
-        print(_UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", written))
+        print(printable_json(written))
     else:
         print(printable(text, keep="\n"))

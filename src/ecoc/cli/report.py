@@ -36,4 +36,4 @@ def report(
     written = write_report(folders, out, title=title, figures=figures)  # type: ignore[arg-type] # checked by report
     if written.empty and not output.quiet:
         print(printable(f"nothing to show in: {', '.join(written.empty)}"), file=sys.stderr)
-    answer(written.model_dump(), written.report, output.json_)
+    answer(written.model_dump(), printable(written.report), output.json_)

@@ -5,12 +5,16 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ecoc.cli.app import answer, command
 from ecoc.cli.options import Output
+from ecoc.storage.trusted import printable
+
+if TYPE_CHECKING:
+    from ecoc.serving.settings import ServerSettings
 
 
 @command
@@ -21,6 +25,9 @@ def serve(  # noqa: PLR0913 - one parameter per option
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Number of processes that answer.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Number of processor threads per worker.")] = 1,
+    runtime: Annotated[
+        Literal["torch", "onnx"], typer.Option(help="What computes the encoder; onnx: as ecoc export --onnx wrote it.")
+    ] = "torch",
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -55,8 +62,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
     output: Output,
 ) -> None:
     """Serve a model over HTTP until a signal comes."""
-    from ecoc.errors import InputError
-    from ecoc.serving.settings import TOKEN_VARIABLE, Limits, ServerSettings, Timeouts, read_token
+    from ecoc.serving.settings import Limits, ServerSettings, Timeouts, read_token
 
     settings = ServerSettings(
         model=model,
@@ -64,6 +70,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
         port=port,
         workers=workers,
         threads=threads,
+        runtime=runtime,
         token=read_token(token_file),
         allowed_hosts=tuple(allow_host or ()),
         models=models,
@@ -74,8 +81,16 @@ def serve(  # noqa: PLR0913 - one parameter per option
         limits=Limits(waiting=most_waiting),
         timeouts=Timeouts(answer=timeout, read=read_timeout),
     )
-    if not model.exists():
-        raise InputError(f"{model}: no such folder; expected a bundle or the folder of a finished run")
+    serve_until_stopped(settings, output, token_file)
+
+
+def serve_until_stopped(settings: "ServerSettings", output: Output, token_file: Path | None = None) -> None:
+    """Serve, and print where as soon as the server answers."""
+    from ecoc.errors import InputError
+    from ecoc.serving.settings import TOKEN_VARIABLE
+
+    if not settings.model.exists():
+        raise InputError(f"{settings.model}: no such folder; expected a bundle or the folder of a finished run")
     try:
         from ecoc.serving.control import Opened
         from ecoc.serving.supervisor import serve as serve_model
@@ -87,21 +102,27 @@ def serve(  # noqa: PLR0913 - one parameter per option
         header = "" if settings.token is None else ' -H "Authorization: Bearer $TOKEN"'
         token = "" if token_file is None else f"TOKEN=$(cat {shlex.quote(str(token_file))}); "
         token = f"TOKEN=${TOKEN_VARIABLE}; " if header and not token else token
-        body = shlex.quote(json.dumps({"history": opened.example, "k": 5}, ensure_ascii=False))
+        body = shlex.quote(_shown_json({"history": opened.example, "k": 5}))
         values = {
             "address": address,
             "page": f"{address}/",
             "model": {"name": opened.name, "version": opened.version},
             "items": opened.items,
-            "workers": workers,
+            "workers": settings.workers,
             "pid": os.getpid(),
         }
         text = (
             f"{opened.name} (version {opened.version}, {opened.items:,} items) is served at {address}\n"
             f"page: {address}/\n"
-            f"try:  {token}curl -s --json {body}{header} {address}/v1/recommend"
+            f"try:  {token}curl -s -H 'Content-Type: application/json'{header} -d {body} {address}/v1/recommend"
         )
         answer(values, text, output.json_)
         sys.stdout.flush()  # the caller waits for it, and the command goes on
 
     serve_model(settings, announce)
+
+
+def _shown_json(value: object) -> str:
+    """JSON to be copied from a terminal: with characters as they are, unless some of them would not be shown."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if printable(text) == text else json.dumps(value).replace("\x7f", "\\u007f")

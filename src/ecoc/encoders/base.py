@@ -90,6 +90,13 @@ class Encoder(nn.Module, ABC):
     def fit_statistics(self, sessions: TrainSequences) -> None:
         """Store fixed statistics of the training sequences in buffers, before the first step."""
 
+    def has_sound_statistics(self) -> bool:
+        """Whether buffers that were read from a file, and that index other tensors, stay within them."""
+        return True
+
+    def forget_users(self) -> None:
+        """Drop the vectors of known users, before an export: requests name no user of the training sequences."""
+
 
 def at(states: Tensor, index: Tensor) -> Tensor:
     """Row `index[b]` of each sequence: [B, L, d], [B] -> [B, d]."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from ecoc.batch import Batch, Dims, History, TrainSequences
+from ecoc.batch import PAD, Batch, Dims, History, TrainSequences
 from ecoc.encoders.base import Encoder, EncoderConfig, PredictionTask, at
 from ecoc.encoders.hypergraph import Hypergraph, incidence, overlap
 
@@ -59,6 +59,12 @@ class DHCN(Encoder):
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
         self.members, self.offsets = (part.to(self.members.device) for part in incidence(sessions))
+
+    def has_sound_statistics(self) -> bool:
+        offsets, members = self.offsets, self.members
+        if not len(offsets) or int(offsets[0]) or int(offsets[-1]) != len(members):
+            return False
+        return bool((offsets.diff() >= 0).all()) and bool(((members > PAD) & (members <= self.dims.items)).all())
 
     def items(self, table: Tensor) -> Tensor:
         if self._hypergraph is None or not self._hypergraph.made_of(self.members, self.offsets, table):

@@ -83,7 +83,7 @@ class HSTU(Encoder):
         if self.training and self.hidden_times:
             requests = requests * (torch.rand(len(requests), 1, device=requests.device) >= self.hidden_times)
         times, requests, known, requested = _relative(times, requests)
-        row = BUCKETS * torch.arange(len(times), dtype=torch.int32, device=times.device)[:, None, None]
+        row = BUCKETS * torch.arange(times.shape[0], dtype=torch.int32, device=times.device)[:, None, None]
         return [
             bucket(requests[:, first:stop, None], times[:, None, :stop])
             .mul_(requested[:, first:stop, None])

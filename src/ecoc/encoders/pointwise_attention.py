@@ -18,7 +18,9 @@ CHUNK = 64
 
 
 def chunks(length: int) -> Iterator[tuple[int, int]]:
-    """First and last + 1 query of each chunk."""
+    """First and last + 1 query of each chunk; an exported graph has one, because its length is not known."""
+    if torch.compiler.is_exporting():
+        return iter([(0, length)])
     return ((first, min(first + CHUNK, length)) for first in range(0, length, CHUNK))
 
 

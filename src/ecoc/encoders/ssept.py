@@ -52,6 +52,11 @@ class SSEPT(Encoder):
     def last(self, embedded: Tensor, history: History) -> Tensor:
         return self.transformer.last(self._join(embedded, history), history.lengths - 1)[..., : self.dim]
 
+    def forget_users(self) -> None:
+        unknown = self.users.weight.detach()[: UNKNOWN + 1]
+        self.users = nn.Embedding(*unknown.shape)
+        self.users.weight.data = unknown
+
     def prediction_task(self, items: Tensor, batch: Batch) -> PredictionTask:
         if not self.training:
             return super().prediction_task(items, batch)

@@ -77,6 +77,10 @@ class Policy(nn.Module, ABC):
         if set(finished) != set(self.finished_shapes()):
             raise ValueError("not what `finished` gave")
 
+    def has_sound_statistics(self) -> bool:
+        """Whether buffers that were read from a file, and that index other tensors, stay within them."""
+        return True
+
     @property
     def has_critic(self) -> bool:
         """Whether the policy has a critic, hence more than one ranking mode."""
@@ -145,6 +149,8 @@ class TiedPolicy(InnerProductPolicy):
         self.items, self.length = encoder.dims.items, encoder.length
         self.table = item_table(self.items, encoder.dim, init)
         self._derived: dict[str, Tensor] = {}  # computed from the weights once, in evaluation mode; views share it
+        self.runtime: Callable[[Tensor, History], Tensor] | None = None
+        """Computes `state` in place of the encoder, from item vectors [V, d] and a history without users."""
 
     def train(self, mode: bool = True) -> "TiedPolicy":
         self._derived.clear()
@@ -204,6 +210,8 @@ class TiedPolicy(InnerProductPolicy):
 
     def state(self, history: History) -> Tensor:
         """Mu after the whole history, [B, d]."""
+        if self.runtime is not None and history.users is None:
+            return self.runtime(self.item_vectors(), history)
         return self.encoder.last(self.encoder.embed(self.item_vectors(), history), history)
 
     def query(self, history: History) -> Query:
@@ -265,7 +273,7 @@ LARGEST_WEIGHT = 1e12
 
 
 def check_weights(policy: Policy, tensors: Mapping[str, Tensor], *, where: str) -> None:
-    """Refuse tensors that are not those of a policy. Buffers may have any size, because it depends on the data."""
+    """Refuse tensors that are not those of a policy. A buffer that is made empty gets its size from the data."""
     expected = policy.state_dict()
     if set(expected) != set(tensors):
         odd = min(set(expected) ^ set(tensors))
@@ -273,7 +281,8 @@ def check_weights(policy: Policy, tensors: Mapping[str, Tensor], *, where: str) 
     parameters = dict(policy.named_parameters())
     for name, tensor in tensors.items():
         like = expected[name]
-        if tensor.dtype != like.dtype or (name in parameters and tensor.shape != like.shape):
+        is_sized_by_data = name not in parameters and tensor.ndim == like.ndim > 0 and like.numel() <= 1
+        if tensor.dtype != like.dtype or (tensor.shape != like.shape and not is_sized_by_data):
             kind = f"{tensor.dtype} {list(tensor.shape)}"
             raise ArtifactError(f"{where}: tensor '{name}' is {kind}, expected {like.dtype} {list(like.shape)}")
         check_finite(name, tensor, where)
@@ -295,3 +304,6 @@ def load_weights(policy: Policy, tensors: Mapping[str, Tensor], *, where: str) -
         else:
             owner, _, last = name.rpartition(".")
             setattr(policy.get_submodule(owner), last, tensor)
+    for module in policy.modules():
+        if isinstance(module, Encoder | Policy) and not module.has_sound_statistics():
+            raise ArtifactError(f"{where}: its statistics of the log contradict one another; train again")

@@ -12,6 +12,7 @@ Tensors are mapped: processes that serve one bundle share its pages.
 """
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +22,12 @@ from torch import Tensor
 
 from ecoc.batch import Dims
 from ecoc.config import Config
-from ecoc.data.schema import ITEMS
+from ecoc.data.schema import GREATEST_UNIT, ITEMS
 from ecoc.errors import ArtifactError, InputError
 from ecoc.policies.counts import LARGEST_COUNTS_WEIGHT
 from ecoc.policies.value_policy import LARGEST_W
-from ecoc.storage.trusted import LARGEST_FILE, is_there, load_tensors, parse_json, read_bytes
+from ecoc.storage.trusted import LARGEST_FILE, is_there, load_tensors, open_regular, parse_json, read_bytes
+from ecoc.storage.trusted.files import compare_digest
 
 BUNDLE = "bundle.json"
 POLICY, CRITIC, MATRIX, TRANSITIONS = (f"{name}.safetensors" for name in ("policy", "critic", "matrix", "counts"))
@@ -52,12 +54,19 @@ class RankingEntry(Config):
     w: float = Field(ge=0, le=LARGEST_W, allow_inf_nan=False)
 
 
-class IndexEntry(Config):
-    """The compressed item matrix: how many candidates it must give per item of a list, by weight w of the value."""
+class IndexPoint(Config):
+    """How many candidates the index must give for a weight w of the value, and what it was measured to miss."""
 
-    kind: str = Field(max_length=100)
-    factors: dict[str, int] = Field(description="candidates per item of a list, by the largest w they suffice for")
-    recall: dict[str, float] = Field(description="share of the exact best 20 that were found with them, by w")
+    w: float = Field(ge=0, le=LARGEST_W, allow_inf_nan=False)
+    factor: int = Field(ge=1, le=1024, description="candidates per item of a list")
+    recall: float = Field(ge=0, le=1, allow_inf_nan=False, description="share of the exact best 20 among them")
+
+
+class IndexEntry(Config):
+    """The compressed items: product quantisation with 4 bits, and what was measured. Larger w are ranked exactly."""
+
+    kind: Literal["pq4"] = "pq4"
+    points: list[IndexPoint] = Field(min_length=1, max_length=100, description="in ascending order of w")
 
 
 class BundleRecord(Config):
@@ -70,7 +79,7 @@ class BundleRecord(Config):
     config: dict[str, Any] = Field(description="settings of the run")
     dims: Dims
     feedback: list[str] = Field(max_length=10_000)
-    reward_unit: float = Field(1.0, gt=0, allow_inf_nan=False)
+    reward_unit: float = Field(1.0, gt=0, le=GREATEST_UNIT, allow_inf_nan=False)
     weights_sha256: str = Field(max_length=64, description="of the run's weights")
     data_sha256: str | None = Field(None, max_length=64, description="fingerprint of the training data")
     world: dict[str, Any] | None = Field(None, description="settings of the built-in world it was trained in")
@@ -96,6 +105,12 @@ class Bundle:
         tensors, _ = load_tensors(self.path / file, sha256=entry.sha256, largest=entry.bytes, mapped=True)
         return tensors
 
+    def content(self, file: str, *, largest: int) -> bytes:
+        """The content of a file that the bundle lists, after its checksum was compared."""
+        content = read_bytes(self.path / file, largest=largest)
+        compare_digest(self.path / file, hashlib.sha256(content).hexdigest(), self.record.files[file].sha256)
+        return content
+
 
 def is_bundle(path: Path) -> bool:
     """Whether a folder is meant as a bundle."""
@@ -103,7 +118,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def open_bundle(path: Path) -> Bundle:
-    """Read and check bundle.json. Other files are compared with it when they are opened."""
+    """Read and check bundle.json, and the sizes of the files it lists. Their checksums are compared at the reading."""
     file = path / BUNDLE
     content = read_bytes(file, largest=_LARGEST, folder=path)
     try:
@@ -123,8 +138,19 @@ def open_bundle(path: Path) -> Bundle:
     if strange or missing:
         what = f"does not list {min(missing)}" if missing else "lists a file that no bundle has"
         raise ArtifactError(f"{file}: {what}; {_EXPORT_AGAIN}")
-    if not 0 < record.dims.items < _MOST_ITEMS:
-        raise ArtifactError(f"{file}: {record.dims.items} items; {_EXPORT_AGAIN}")
+    weights = [point.w for point in record.index.points] if record.index is not None else []
+    if (record.index is None) == (INDEX in record.files) or weights != sorted(set(weights)):
+        raise ArtifactError(f"{file}: what it says of an index contradicts itself; {_EXPORT_AGAIN}")
+    dims = record.dims
+    if not 0 < dims.items < _MOST_ITEMS:
+        raise ArtifactError(f"{file}: {dims.items} items; {_EXPORT_AGAIN}")
+    if not (0 <= dims.users < _MOST_ITEMS and 0 <= dims.feedback < _MOST_ITEMS):
+        raise ArtifactError(f"{file}: {dims.users} users and {dims.feedback} kinds of feedback; {_EXPORT_AGAIN}")
+    for name, entry in record.files.items():
+        with open_regular(path / name, largest=LARGEST_FILE) as stream:
+            size = os.fstat(stream.fileno()).st_size
+        if size != entry.bytes:
+            raise ArtifactError(f"{path / name}: {size} bytes, {BUNDLE} says {entry.bytes}; {_EXPORT_AGAIN}")
     return Bundle(path, record, hashlib.sha256(content).hexdigest()[:VERSION_DIGITS])
 
 

@@ -4,11 +4,14 @@ import ipaddress
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from ecoc.errors import InputError
+from ecoc.errors import ArtifactError, InputError
+from ecoc.storage.trusted import read_bytes
 
 TOKEN_VARIABLE = "ECOC_TOKEN"  # noqa: S105 - the name of a variable, not a token
 _LONGEST_TOKEN = 4096
+_LARGEST_TOKEN_FILE = 2 * _LONGEST_TOKEN
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class ServerSettings:
     port: int = 8000
     workers: int = 1
     threads: int = 1
+    runtime: Literal["torch", "onnx"] = "torch"  # what computes the encoder
     token: str | None = field(default=None, repr=False)
     allowed_hosts: tuple[str, ...] = ()
     models: Path | None = None  # folder that /admin/reload may load from; None: the folder that holds the model
@@ -102,11 +106,10 @@ def read_token(path: Path | None) -> str | None:
         given = os.environ.get(TOKEN_VARIABLE)
         return None if given is None else _checked_token(given, TOKEN_VARIABLE)
     try:
-        with path.open("rb") as stream:
-            data = stream.read(_LONGEST_TOKEN + 1)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; expected a file that holds the token") from None
-    return _checked_token(data.decode("utf-8", "replace"), str(path))
+        content = read_bytes(path, largest=_LARGEST_TOKEN_FILE, folder=Path("/"))
+    except ArtifactError as error:
+        raise InputError(f"{error}; give a file that holds the token") from None
+    return _checked_token(content.decode("utf-8", "replace"), str(path))
 
 
 def _checked_token(text: str, where: str) -> str:

@@ -18,6 +18,10 @@ from ecoc.serving.settings import ServerSettings
 
 T = TypeVar("T")
 
+# Seconds until a request that the queue has no place for is told so. Clients that come again at once, whatever
+# Retry-After says, would otherwise take the processor from those that are served.
+_REFUSAL_PAUSE = 0.2
+
 
 class Reloader(Protocol):
     """Exchanges the model in every process of a server."""
@@ -64,9 +68,10 @@ class ServerState:
 
         def open_engine() -> Engine:
             engine = Engine(
-                Served(load(self.path)),
+                Served(load(self.path, runtime=settings.runtime)),
                 largest_batch=settings.largest_batch,
                 most_waiting=settings.limits.waiting,
+                longest_wait=settings.timeouts.answer / 2,  # the rest is for the batch itself
                 threads=settings.threads,
             )
             engine.on_batch = lambda size, seconds: self.metrics.batch(size, seconds, engine.waiting)
@@ -89,6 +94,7 @@ class ServerState:
                 return await self.engine.answer_all(requests)
         except OverloadedError as error:
             self.metrics.shed("queue")
+            await asyncio.sleep(_REFUSAL_PAUSE)
             raise RequestError(503, "overloaded", str(error), retry_after=1) from None
         except StoppedError as error:
             raise RequestError(503, "stopping", str(error), retry_after=1) from None
@@ -145,7 +151,7 @@ class ServerState:
         """Load and warm up a model that does not answer yet."""
 
         def open_served() -> Served:
-            served = Served(load(path))
+            served = Served(load(path, runtime=self.settings.runtime))
             served.warm_up()
             return served
 
