@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 # Tracing takes 20 to 50 % more time with Python 3.11, so it is left out where tests mostly start other processes.
 COVERED := tests/unit tests/equations tests/contracts
+# Tests that put a server under load need both cores.
+ALONE := tests/serving/test_load.py tests/serving/test_workers.py
 SHARED ?= $(or $(ECOC_SHARED_DATA),../shared/data)
 
 .PHONY: demo test lint docs bench soak audit lock clean setup
@@ -22,7 +24,8 @@ test:  ## everything CI runs: Debian packages, .venv, lint, types, import contra
 	PYTHON="$(PYTHON)" tools/system_packages.sh python3-venv faketime strace chromium
 	$(MAKE) --no-print-directory lint
 	$(ONE_THREAD) "$(BIN)/pytest" -n 2 -m "not soak" --cov --cov-report= $(COVERED)
-	$(ONE_THREAD) "$(BIN)/pytest" -n 2 -m "not soak" $(addprefix --ignore=,$(COVERED))
+	$(ONE_THREAD) "$(BIN)/pytest" -n 2 -m "not soak" $(addprefix --ignore=,$(COVERED) $(ALONE))
+	$(ONE_THREAD) "$(BIN)/pytest" -m "not soak" $(ALONE)
 	"$(BIN)/python" tools/check_real_data.py "$(SHARED)"
 	"$(BIN)/python" tools/check_ope.py "$(SHARED)"
 	"$(BIN)/python" tools/audit.py
@@ -43,10 +46,14 @@ bench: $(READY)  ## speed, as ratios measured in one run
 	"$(BIN)/python" benchmarks/train.py growth
 	"$(BIN)/python" benchmarks/train.py evaluate
 	"$(BIN)/python" benchmarks/methods.py layout
+	"$(BIN)/python" benchmarks/lists.py
+	"$(BIN)/python" benchmarks/open_data.py
+	"$(BIN)/python" benchmarks/serve.py
 
 soak: $(READY)  ## checks that take minutes: 100 M events in bounded memory, long fuzzing
 	"$(BIN)/python" benchmarks/soak_prepare.py
 	ECOC_FUZZ_SECONDS=60 "$(BIN)/pytest" tests/reliability
+	$(ONE_THREAD) "$(BIN)/pytest" -m soak -s $(ALONE)
 
 audit: $(READY)  ## known vulnerabilities of what is installed
 	"$(BIN)/python" tools/audit.py

@@ -5,10 +5,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from tampered import Attempts
 
 hypothesis.settings.register_profile("ecoc", deadline=None)  # the time of an example depends on the load of the machine
 hypothesis.settings.load_profile("ecoc")
@@ -90,3 +94,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from serving_case import folder_of_models
 
     return folder_of_models(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def attempts(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Attempts]":
+    """Commands in forked children, watched, and sound folders to tamper with copies of."""
+    from forked import forking
+    from tampered import MODULES, Attempts, originals
+
+    made = originals(tmp_path_factory.getbasetemp())
+    with forking(*MODULES) as forks:
+        yield Attempts(forks, made)

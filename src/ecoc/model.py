@@ -49,7 +49,7 @@ from ecoc.runs.bundle import (
     open_bundle,
 )
 from ecoc.runs.config import RunConfig
-from ecoc.runs.folder import BEST, COUNTS, Run
+from ecoc.runs.folder import BEST, COUNTS, RESULT, Run
 from ecoc.runs.onnx_encoder import OnnxEncoder
 from ecoc.storage.checkpoint import load_checkpoint
 
@@ -394,6 +394,7 @@ def load(path: StrPath, *, runtime: Runtime = "torch") -> Model:
 def _load_run(run: Run) -> Model:
     config, result = run.config(), run.result
     vocab = ItemVocab.open(run.path / ITEMS, items=result.dims.items, sha256=result.items_sha256 or "")
+    _check_feedback(result.feedback, result.dims, str(run.path / RESULT))
     best = load_checkpoint(run.checkpoints, BEST)
     if best.sha256 != result.weights_sha256:
         raise ArtifactError(f"{run.checkpoints / BEST}: other weights than the run ended with; train again")
@@ -426,9 +427,14 @@ def _load_bundle(bundle: Bundle, *, uses_onnx: bool) -> Model:
         raise ArtifactError(f"{error}; export it again") from None
     entry = record.files[ITEMS]
     vocab = ItemVocab.open(bundle.path / ITEMS, items=record.dims.items, sha256=entry.sha256)
-    policy = _build(config, record.dims, {**bundle.tensors(POLICY), **bundle.tensors(CRITIC)}, where)
+    _check_feedback(record.feedback, record.dims, str(bundle.path / BUNDLE))
+    weights, critic = bundle.tensors(POLICY), bundle.tensors(CRITIC)
+    if twice := set(weights) & set(critic):
+        raise ArtifactError(f"{bundle.path / CRITIC}: tensor '{min(twice)}' is in {POLICY} too; export it again")
+    policy = _build(config, record.dims, weights | critic, where)
     finished = bundle.tensors(MATRIX)
-    if {name: tuple(tensor.shape) for name, tensor in finished.items()} != policy.finished_shapes():
+    shapes = {name: tuple(tensor.shape) for name, tensor in finished.items()}
+    if shapes != policy.finished_shapes() or any(tensor.dtype != torch.float32 for tensor in finished.values()):
         raise ArtifactError(f"{bundle.path / MATRIX}: its tensors do not fit the model; export it again")
     for name, tensor in finished.items():
         check_finite(name, tensor, str(bundle.path / MATRIX))
@@ -454,6 +460,12 @@ def _load_bundle(bundle: Bundle, *, uses_onnx: bool) -> Model:
     elif uses_onnx:
         raise InputError(f"{bundle.path}: method {config.method_name} has no encoder, so runtime onnx cannot be used")
     return model
+
+
+def _check_feedback(names: Sequence[str], dims: Dims, where: str) -> None:
+    """Refuse more names of feedback than the encoder has codes for."""
+    if len(names) > dims.feedback:
+        raise ArtifactError(f"{where}: {len(names)} names of feedback, expected {dims.feedback}; make it again")
 
 
 def _build(config: RunConfig, dims: Dims, tensors: Mapping[str, Tensor], where: str) -> Policy:

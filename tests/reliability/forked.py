@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,12 @@ VOLATILE = ("run", "seconds", "transitions_per_second", "peak_rss_bytes", "parts
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended; `code` is negative if a signal ended it."""
+    """How a command ended; `code` is negative if a signal ended it, `peak` its most memory in bytes."""
 
     code: int
     stdout: str
     stderr: str
+    peak: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,11 @@ class Job:
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
     def wait(self, seconds: float = 100) -> Done:
-        code = self.forks.ask({"wait": self.pid, "seconds": seconds})["code"]
-        return Done(code, (self.output / "stdout").read_text(), (self.output / "stderr").read_text())
+        ended = self.forks.ask({"wait": self.pid, "seconds": seconds})
+        return Done(stdout=self._read("stdout"), stderr=self._read("stderr"), **ended)
+
+    def _read(self, name: str) -> str:
+        return (self.output / name).read_bytes().decode()  # `read_text` would make a line feed of a carriage return
 
 
 class Forks:
@@ -81,11 +86,11 @@ class Forks:
 
 
 @contextmanager
-def forking(**env: str) -> Iterator[Forks]:
-    """A process that forks; `env` is added to its environment."""
+def forking(*modules: str, **env: str) -> Iterator[Forks]:
+    """A process that forks, with further modules imported; `env` is added to its environment."""
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, __file__, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -127,11 +132,13 @@ def serve() -> None:
     import ecoc.reporting.text
     import ecoc.training.train  # noqa: F401
 
+    for module in sys.argv[1:]:
+        import_module(module)
     torch.set_num_threads(1)
     for line in sys.stdin:
         order = json.loads(line)
         if "wait" in order:
-            print(json.dumps({"code": waited(order["wait"], order["seconds"])}), flush=True)
+            print(json.dumps(waited(order["wait"], order["seconds"])), flush=True)
             continue
         pid = os.fork()
         if pid == 0:
@@ -139,17 +146,17 @@ def serve() -> None:
         print(json.dumps({"pid": pid}), flush=True)
 
 
-def waited(pid: int, seconds: float) -> int:
-    """The exit code of a child, which is killed if it takes longer."""
+def waited(pid: int, seconds: float) -> dict[str, int]:
+    """Exit code and most memory of a child, which is killed if it takes longer."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found, status = os.waitpid(pid, os.WNOHANG)
+        found, status, usage = os.wait4(pid, os.WNOHANG)
         if found:
-            return os.waitstatus_to_exitcode(status)
+            return {"code": os.waitstatus_to_exitcode(status), "peak": usage.ru_maxrss * 1024}
         time.sleep(0.002)
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return -999
+    _, _, usage = os.wait4(pid, 0)
+    return {"code": -999, "peak": usage.ru_maxrss * 1024}
 
 
 def obey(order: dict[str, Any]) -> None:

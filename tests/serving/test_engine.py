@@ -207,3 +207,51 @@ def test_several_requests_of_one_caller_are_answered_by_one_model_or_not_at_all(
         asyncio.run(ask(5))
     assert engine.waiting == 0
     engine.stop()
+
+
+def test_a_request_whose_caller_has_gone_is_not_computed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(Served(ecoc.load(models / "supervised-bundle"))).start()
+    sizes: list[int] = []
+    engine.on_batch = lambda size, seconds: sizes.append(size)
+    gate = Gate(monkeypatch)
+    gate.close()
+
+    async def ask() -> list[Answer]:
+        first = asyncio.ensure_future(engine.answer(Request(k=1)))
+        await asyncio.to_thread(gate.entered.wait, 30)
+        patient, *impatient = [asyncio.ensure_future(engine.answer(Request(k=k))) for k in (2, 3, 4)]
+        while engine.waiting < 3:
+            await asyncio.sleep(0.01)
+        for task in impatient:
+            task.cancel()
+        await asyncio.gather(*impatient, return_exceptions=True)
+        gate.open.set()
+        return [await first, await patient]
+
+    answers = asyncio.run(ask())
+    engine.stop()
+    assert [len(answer.items) for answer in answers] == [1, 2]
+    assert sizes == [1, 1]
+
+
+def test_a_request_that_would_wait_too_long_is_refused_at_once(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(Served(ecoc.load(models / "supervised-bundle")), largest_batch=1, longest_wait=0.5).start()
+    real = run_batch
+
+    def slow(served: Served, requests: list[engine_module.ReadRequest]) -> list[Answer]:
+        threading.Event().wait(0.1)
+        return real(served, requests)
+
+    monkeypatch.setattr(engine_module, "run_batch", slow)
+
+    async def ask(count: int) -> list[object]:
+        tasks = [engine.answer(Request(k=1)) for _ in range(count)]
+        return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+    assert all(isinstance(answer, Answer) for answer in asyncio.run(ask(3)))  # nothing is known about the pace yet
+    for _ in range(20):
+        engine.ask(Request(k=1))
+    results = asyncio.run(ask(40))
+    engine.stop()
+    assert 2 <= sum(isinstance(result, Answer) for result in results) <= 10
+    assert all(isinstance(result, Answer | OverloadedError) for result in results)

@@ -11,6 +11,8 @@ from ecoc.storage.atomic import json_bytes
 
 GREATEST_REWARD = 3e38
 """Largest absolute reward: the store keeps rewards as float32."""
+GREATEST_UNIT = 3.4e38
+"""The most that a reward of 1 in training may be worth in the data: a float32 above every reward."""
 
 FORMAT = "ecoc-dataset"
 FORMAT_VERSION = 1

@@ -57,6 +57,8 @@ class ItemVocab:
             and (not items or pc.min(counts).as_py() >= 0)
         ):
             raise ArtifactError(f"{path}: not a table of {items} items in the order of their indices; make it again")
+        if pc.count_distinct(table.column("item")).as_py() != items:
+            raise ArtifactError(f"{path}: an id appears twice; make it again")
         return cls(table)
 
     def __len__(self) -> int:
@@ -88,10 +90,6 @@ class ItemVocab:
     def events(self) -> int:
         """Training events of all items."""
         return int(pc.sum(self._table.column("train_count")).as_py() or 0)
-
-    def is_distinct(self) -> bool:
-        """Whether every id appears once."""
-        return int(pc.count_distinct(self._ids).as_py()) == len(self)
 
     def all_ids(self) -> list[str]:
         """Ids of the log in the order of their indices, from 1."""

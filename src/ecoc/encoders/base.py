@@ -88,7 +88,10 @@ class Encoder(nn.Module, ABC):
         return PredictionTask(batch.states_before(states), batch.target.flatten()[batch.positions()], all_states=states)
 
     def fit_statistics(self, sessions: TrainSequences) -> None:
-        """Store fixed statistics of the training sequences in buffers, before the first step."""
+        """Store fixed statistics of the training sequences in buffers, before the first step.
+
+        A buffer whose size depends on the sequences is made empty by the constructor.
+        """
 
     def has_sound_statistics(self) -> bool:
         """Whether buffers that were read from a file, and that index other tensors, stay within them."""

@@ -18,8 +18,7 @@ from ecoc.evaluation.statistics import bootstrap
 from ecoc.model import Model, load
 from ecoc.policies.base import RankBy
 from ecoc.progress import ProgressCallback, no_progress
-from ecoc.runs.folder import EVALUATIONS
-from ecoc.runs.saved import EVALUATION, check_place, is_read_only, not_saved, save_result, saving
+from ecoc.runs.saved import EVALUATION, is_read_only, not_saved, save_result, saving
 
 
 def evaluate(  # noqa: PLR0913 - one parameter per option
@@ -49,9 +48,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     names = check_metrics(metrics)
     opened = (model if isinstance(model, Model) else load(model)).ranked_by(rank_by, w=w, m=m)
     dataset = data_of(opened, data)
-    if save:  # asked before the work, not after it
-        check_place(opened.run, EVALUATIONS)
-    can_save = save and not is_read_only(opened.run, EVALUATIONS)
+    can_save = save and not is_read_only(opened.run, opened.run.evaluations)  # known before the work, not after it
     is_excluded = excludes_seen([opened], exclude_seen)
     options = Options(split, max_cases, is_excluded, opened.config.train.min_history, seed)
     watch = progress or no_progress

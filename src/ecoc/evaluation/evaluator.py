@@ -21,7 +21,6 @@ from ecoc.model import Model
 from ecoc.policies.base import Policy
 from ecoc.progress import ProgressCallback, no_progress
 from ecoc.runs.config import RunConfig
-from ecoc.runs.folder import EVALUATIONS
 from ecoc.storage.checkpoint import load_checkpoint, save_checkpoint
 
 UNTRAINED = tuple(name for name in METHODS if not METHODS[name].is_trained)
@@ -134,7 +133,7 @@ class RankingEvaluator:
 
     def save_ranks(self, model: Model, result: RankingResult) -> None:
         """Keep the ranks in the run, for paired tests."""
-        folder = model.run.path / EVALUATIONS
+        folder = model.run.evaluations
         folder.mkdir(exist_ok=True)
         miss = max(model.policy.items, *KS) + 1.0  # stands for an infinite rank
         tensors = {
@@ -153,7 +152,7 @@ class RankingEvaluator:
 
     def kept_ranks(self, model: Model) -> RankingResult | None:
         """The ranks of an earlier evaluation, if they are of these weights and these cases."""
-        folder, name = model.run.path / EVALUATIONS, self.options.name_of(model)
+        folder, name = model.run.evaluations, self.options.name_of(model)
         if not (folder / f"{name}.json").is_file():
             return None
         try:

@@ -29,6 +29,7 @@ from ecoc.reporting.document import Section
 from ecoc.runs.config import RunConfig, open_preset
 from ecoc.runs.folder import RESULT
 from ecoc.storage.atomic import json_bytes, write_whole
+from ecoc.storage.trusted import read_bytes
 from ecoc.training.cost import StepCost, measure
 from ecoc.training.train import train
 from ecoc.world import Market
@@ -36,6 +37,7 @@ from ecoc.world import Market
 RUNS = "runs"
 TRUTH_USERS = 2000  # users of a built-in world that a policy meets
 _FIXED_SECONDS = 0.5  # per job, for opening, saving and loading
+_LARGEST_MARK = 1 << 16  # bytes
 _EVALUATION = 3.0  # evaluating a case costs this many times ranking it: lists are analysed too, and caches are cold
 _TRUTH_DECISIONS = 20
 _CONVERGED = 12  # validations after which a run is expected to have converged; used for estimates only
@@ -193,7 +195,9 @@ class Context:
         mark, expected = path.with_name(f"{path.name}.json"), json_bytes({"fingerprint": fingerprint})
         if path.exists() and not mark.is_file():
             raise InputError(f"{path}: a run that ecoc reproduce did not make; choose another folder with -o")
-        if not mark.is_file() or mark.read_bytes() != expected:  # from other settings, other data or another version
+        if (
+            not mark.is_file() or read_bytes(mark, largest=_LARGEST_MARK) != expected
+        ):  # from other settings, other data or another version
             if path.exists():
                 shutil.rmtree(path)
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -109,6 +109,12 @@ class MarkovPolicy(CountedPolicy):
         self.starts = torch.from_numpy(np.searchsorted(item, np.arange(self.items + 2)))
         self.followers, self.times = torch.from_numpy(follower), torch.from_numpy(times.astype(np.float32))
 
+    def has_sound_statistics(self) -> bool:
+        starts, followers = self.starts, self.followers
+        is_whole = int(starts[0]) == 0 and int(starts[-1]) == len(followers) == len(self.times)
+        is_inside = bool(((followers > PAD) & (followers <= self.items)).all())
+        return is_whole and is_inside and bool((starts.diff() >= 0).all())
+
     def query(self, history: History) -> Query:
         return Query(history.items.gather(1, history.lengths[:, None] - 1))
 

@@ -99,7 +99,7 @@ def is_empty_table(table: Table) -> bool:
 
 def text(table: Table) -> str:
     """The table for a terminal, its columns aligned; ◂ follows the best numbers of a group."""
-    heads = [column.name + (f", {column.unit}" if column.unit else "") for column in table.columns]
+    heads = [printable(column.name + (f", {column.unit}" if column.unit else "")) for column in table.columns]
     groups = [(name, [[_text_cell(cell) for cell in row] for row in rows]) for name, rows in blocks(table)]
     body = [row for _, rows in groups for row in rows]
     widths = [max(len(line[place]) for line in [heads, *body]) for place in range(len(heads))]
@@ -112,10 +112,10 @@ def text(table: Table) -> str:
         )
         return ("    " + "  ".join(padded)).rstrip()
 
-    lines = [table.title] * bool(table.title) + [line(heads)]
+    lines = [printable(table.title)] * bool(table.title) + [line(heads)]
     for name, rows in groups:
-        lines += [f"  {name}"] * bool(name) + [line(row) for row in rows]
-    return "\n".join([*lines, *([f"  {table.note}"] if table.note else [])])
+        lines += [f"  {printable(name)}"] * bool(name) + [line(row) for row in rows]
+    return "\n".join([*lines, *([f"  {printable(table.note)}"] if table.note else [])])
 
 
 def _text_cell(cell: Written) -> str:

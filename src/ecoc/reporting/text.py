@@ -68,13 +68,13 @@ def _profile(parts: Mapping[str, float], steps: int) -> Table:
 
 def evaluation_text(evaluation: EvaluationResult) -> str:
     """A run beside policies without training."""
-    name = evaluation.name
-    lines = [f"{evaluation.run} on {evaluation.data}", f"  {cases_text(evaluation)}", ""]
+    name = printable(evaluation.name)
+    lines = [printable(f"{evaluation.run} on {evaluation.data}"), f"  {printable(cases_text(evaluation))}", ""]
     shown = ranking_tables(evaluation, has_intervals=False)
     lines += [tables.text(table) + "\n" for table in shown]
     main = {key: ends for key, ends in evaluation.intervals.items() if key in _MAIN or key not in NAMES}
     ends = (main or evaluation.intervals).items()
-    intervals = (f"{key} {low:.4f} to {high:.4f}" for key, (low, high) in ends)
+    intervals = (f"{printable(key)} {low:.4f} to {high:.4f}" for key, (low, high) in ends)
     lines.append(f"  95 % intervals over users for {name}: {', '.join(intervals)}")
     if evaluation.ranking_mode != "policy":
         lines.append(
@@ -90,7 +90,7 @@ def evaluation_text(evaluation: EvaluationResult) -> str:
 
 
 def _notes(notes: Sequence[str]) -> list[str]:
-    return [f"  {note}" for note in notes]
+    return [f"  {printable(note)}" for note in notes]
 
 
 def ranking_text(comparison: Comparison) -> str:
@@ -104,7 +104,7 @@ def ranking_text(comparison: Comparison) -> str:
 def comparison_text(comparison: Comparison) -> str:
     """Runs side by side, then the differences that decide."""
     pairs = decisive(comparison.pairs)
-    lines = [comparison.data, ranking_text(comparison)]
+    lines = [printable(comparison.data), ranking_text(comparison)]
     if pairs:
         lines += ["", tables.text(pairs_table(pairs[:_MOST_ROWS])), *_left_out(len(pairs), "comparisons")]
     return "\n".join([*lines, *_notes(comparison.notes)])
@@ -121,7 +121,7 @@ def simulation_text(simulation: SimulationResult) -> str:
     negatives = quality.negatives
     repeats = "never show an item twice" if simulation.exclude_seen else "may repeat items, as the log does"
     lines = [
-        f"{simulation.data}: {simulation.starts:,} users, {simulation.steps:.1f} steps each, in"
+        f"{printable(simulation.data)}: {simulation.starts:,} users, {simulation.steps:.1f} steps each, in"
         f" {quality.members} simulators fitted on the {quality.fit_on}; the log's own policy is 1 and earns"
         f" {simulation.logged_reward:.3f} per step",
         f"  {quality_text(quality)}",
@@ -147,7 +147,7 @@ def rollout_text(simulation: SimulationResult) -> str:
     lines += _left_out(len(table.rows), "policies")
     for policy in simulation.policies:
         own = simulation.own_reasons(policy)
-        lines += [f"  not trusted: {policy.name}: {'; '.join(own)}"] if own else []
+        lines += _notes([f"not trusted: {policy.name}: {'; '.join(own)}"] if own else [])
     return "\n".join(lines)
 
 
@@ -164,13 +164,13 @@ def weight_text(choice: WeightChoice) -> str:
     first, *reasons = outcome(choice)
     title = "roll-outs from validation histories, in simulators fitted on the training part of the log"
     lines = [
-        f"{choice.run}: the weight w of the long-term value; {title}",
+        f"{printable(choice.run)}: the weight w of the long-term value; {title}",
         "",
         tables.text(weight_table(choice)),
         "",
         f"  {first}" + ("" if choice.w is None else "; written into the run, which ranks by it from now on"),
     ]
-    return "\n".join([*lines, *(f"  {reason}" for reason in reasons)])
+    return "\n".join([*lines, *_notes(reasons)])
 
 
 def norm_test_text(test: NormTestResult) -> str:
@@ -180,7 +180,7 @@ def norm_test_text(test: NormTestResult) -> str:
         [
             f"normalisation test: {test.samples:,} test interactions, {test.repeats} repeats",
             tables.text(norm_test_table(test)),
-            *(f"  {name}: {row.flag}" for name, row in flags if row.flag),
+            *_notes([f"{name}: {row.flag}" for name, row in flags if row.flag]),
             "  Random item vectors pass the test too: compare the effect with theirs; it says more than t and p.",
             "",
             tables.text(cosine_table(test)),
@@ -251,5 +251,5 @@ def run_text(run: Result) -> str:
     lines += ["             unchanged since the run ended"] if run["is_verified"] else []
     for section, values in run["config"].items():
         settings = ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
-        lines.append(f"  {section:<11}{settings}")
+        lines.append(f"  {section:<11}{printable(settings)}")
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ecoc.config import Config
 from ecoc.data.loader import Mode
+from ecoc.data.schema import GREATEST_REWARD
 from ecoc.encoders import ENCODERS, EncoderConfig
 from ecoc.errors import InputError, did_you_mean
 from ecoc.methods import METHODS, MethodConfig
@@ -59,7 +60,7 @@ class TrainConfig(Config):
     checkpoint_seconds: float = Field(60.0, gt=0, description="most seconds between two checkpoints")
     log_every: int = Field(50, ge=1, description="steps per line of metrics.jsonl")
     tensorboard: bool = Field(False, description="also write TensorBoard files; needs ecoc[track]")
-    reward_scale: Literal["auto", "none", "mean", "max"] | Annotated[float, Field(gt=0)] = Field(
+    reward_scale: Literal["auto", "none", "mean", "max"] | Annotated[float, Field(gt=0, le=GREATEST_REWARD)] = Field(
         "auto",
         description="divides rewards: by none, by their mean or max size in training, or by a number; auto: by max;"
         " if max exceeds ten times the 99.9th percentile, by that percentile, and larger rewards are clipped to it",

@@ -15,7 +15,7 @@ from ecoc.runs.config import RunConfig
 from ecoc.runs.metrics import metrics_table
 from ecoc.runs.result import TrainResult
 from ecoc.storage.atomic import json_bytes, write_whole
-from ecoc.storage.trusted import is_there, load_json, load_toml
+from ecoc.storage.trusted import is_there, load_json, load_toml, own_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +45,12 @@ class Run:
     @property
     def checkpoints(self) -> Path:
         """Folder of its weights."""
-        return self.path / CHECKPOINTS
+        return own_folder(self.path / CHECKPOINTS)
+
+    @property
+    def evaluations(self) -> Path:
+        """Folder of the ranks that its evaluations keep."""
+        return own_folder(self.path / EVALUATIONS)
 
     @property
     def name(self) -> str:
@@ -55,7 +60,7 @@ class Run:
     def config(self) -> RunConfig:
         """Its effective settings."""
         path = self._file(CONFIG, f"no {CONFIG} in it, so it is no run; make one with ecoc train")
-        return RunConfig.build(load_toml(path), where=str(path))
+        return RunConfig.build(load_toml(path, folder=self.path), where=str(path))
 
     @property
     def result(self) -> TrainResult:

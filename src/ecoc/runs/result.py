@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from ecoc.batch import Dims
 from ecoc.config import Config
+from ecoc.data.schema import GREATEST_UNIT
 from ecoc.policies.counts import LARGEST_COUNTS_WEIGHT
 from ecoc.result import Result
 
@@ -67,7 +68,9 @@ class TrainResult(Result):
     data: DataReference | None = None
     dims: Dims
     feedback: list[str] = Field(default_factory=list, description="names of the kinds of feedback")
-    reward_unit: float = Field(1.0, description="what a reward of 1 in training is worth in the data")
+    reward_unit: float = Field(
+        1.0, gt=0, le=GREATEST_UNIT, description="what a reward of 1 in training is worth in the data"
+    )
 
     def values(self) -> dict[str, Any]:
         """What result.json holds, and `ecoc train --json` prints."""

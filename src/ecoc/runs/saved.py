@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import Field, ValidationError
@@ -49,7 +50,7 @@ def save_result(run: Run, file: str, key: str, result: Result, others: Iterable[
     weights, data = _belongs_to(run)
     known = {os.path.relpath(other.path, run.path): other.result.weights_sha256 for other in others}
     entries: dict[str, _Entry] = {}
-    with suppress(ArtifactError):
+    with suppress(ArtifactError, InputError):
         entries = {name: entry for name, entry in _read(run, file).items() if entry.weights_sha256 == weights}
     entries.pop(key, None)
     values = json.loads(result.model_dump_json())
@@ -93,17 +94,9 @@ def load_results(run: Run, file: str, kind: type[R]) -> list[R]:
         raise ArtifactError(_broken(run, file, error)) from None
 
 
-def check_place(run: Run, *names: str) -> None:
-    """Refuse a run in which something else takes the place of a folder that results go into, before the work."""
-    for name in names:
-        if is_there(run.path / name) and not (run.path / name).is_dir():
-            raise ArtifactError(f"{run.path / name}: expected a folder; remove it")
-
-
-def is_read_only(run: Run, *names: str) -> bool:
+def is_read_only(run: Run, *folders: Path) -> bool:
     """Whether nothing can be saved in a run, or in one of these folders of it."""
-    folders = (run.path, *(run.path / name for name in names if is_there(run.path / name)))
-    return not all(os.access(folder, os.W_OK) for folder in folders)
+    return not all(os.access(folder, os.W_OK) for folder in (run.path, *folders) if is_there(folder))
 
 
 def check_writable(run: Run) -> None:

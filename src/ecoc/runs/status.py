@@ -7,7 +7,7 @@ from pydantic import Field
 from ecoc.config import Config
 from ecoc.runs.folder import RESULT, Run
 from ecoc.storage.checkpoint import latest_state
-from ecoc.storage.trusted import is_there
+from ecoc.storage.trusted import is_there, printable
 
 
 class RunStatus(Config):
@@ -28,12 +28,12 @@ class RunStatus(Config):
     def __str__(self) -> str:
         name = f"{self.run}: {self.method}, {self.encoder}"
         if self.is_finished:
-            return f"{name}, finished"
+            return printable(f"{name}, finished")
         lines = [f"{name}, not finished", f"  {'saved':<11}{self.saved}"]
         if self.validation is not None and self.monitor in self.validation:
             value = f"{self.monitor} {self.validation[self.monitor]:.4f}"
             lines.append(f"  {'best':<11}{value} in validation, at step {self.best_step or 0:,}")
-        return "\n".join([*lines, f"  {'resume':<11}{self.resume}"])
+        return "\n".join(map(printable, [*lines, f"  {'resume':<11}{self.resume}"]))
 
     @property
     def saved(self) -> str:

@@ -5,14 +5,15 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response as HttpResponse
+from starlette.routing import Match, Route
 
-from ecoc.errors import InputError
 from ecoc.serving.document import REASONS, describe_bodies, operation
 from ecoc.serving.engine import Served
 from ecoc.serving.gate import Exchange, Gate, Receive, Scope, Send
+from ecoc.serving.log import LineLog
 from ecoc.serving.messages import (
     LIMITS,
     CatalogueAnswer,
@@ -30,14 +31,13 @@ from ecoc.serving.messages import (
     SimilarList,
     SimilarRequest,
     TensorMetadata,
-    error_body,
     model_name,
     read_recommend_requests,
     read_reload_request,
     read_similar_request,
     to_json,
 )
-from ecoc.serving.metrics import CONTENT_TYPE, LineLog
+from ecoc.serving.metrics import CONTENT_TYPE
 from ecoc.serving.page_routes import PAGE_BODIES, PAGE_PATHS, add_page
 from ecoc.serving.state import ServerState
 
@@ -72,12 +72,9 @@ def build_app(state: ServerState, log: LineLog | None = None) -> Gate:
     _add_model_routes(app, state)
     _add_open_inference(app, state)
     add_page(app, state)
-    app.add_exception_handler(RequestError, _on_request_error)
-    app.add_exception_handler(InputError, _on_input_error)
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid_query)
+    app.middleware_stack = AsyncExitStackMiddleware(app.router)  # without those that answer errors: the gate does
     describe_bodies(app, _BODIES, has_token=state.settings.token is not None)
-    return Gate(state, {RECOMMEND: _Recommend(state)}, _Named(app), open_paths=PAGE_PATHS, log=log)
+    return Gate(state, {RECOMMEND: _Recommend(state)}, _Framework(app), open_paths=PAGE_PATHS, log=log)
 
 
 class _Recommend:
@@ -89,9 +86,8 @@ class _Recommend:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange: Exchange = scope["exchange"]
-        exchange.route = RECOMMEND
         if scope["method"] != "POST":
-            raise RequestError(405, "method_not_allowed", "This route takes POST only")
+            raise RequestError(405, "method_not_allowed", REASONS[405], allow="POST")
         given = read_recommend_requests(await exchange.body())
         requests = given if isinstance(given, list) else [given]
         if self._logs_histories:
@@ -103,8 +99,8 @@ class _Recommend:
         await exchange.send_json(to_json(answers if isinstance(given, list) else answers[0]))
 
 
-class _Named:
-    """Tells the exchange which route answered, for metrics: by its pattern, so that the names are bounded."""
+class _Framework:
+    """All other routes. The gate learns which one answered, by its pattern, and why a request was refused."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
@@ -112,10 +108,24 @@ class _Named:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._app(scope, receive, send)
+        except HTTPException as error:
+            code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
+            message = REASONS.get(error.status_code, "The request is wrong")
+            allow = self._methods(scope) if error.status_code == 405 else None
+            raise RequestError(error.status_code, code, message, allow=allow) from None
+        except RequestValidationError as error:
+            problems = [f"{'.'.join(map(str, problem['loc'][1:]))}: {problem['msg']}" for problem in error.errors()]
+            raise RequestError(400, "invalid_request", "; ".join(problems)[:300]) from None
         finally:
             route = scope.get("route")
             if route is not None:
                 scope["exchange"].route = route.path
+
+    def _methods(self, scope: Scope) -> str:
+        """All methods that the routes of a path take; the framework names those of the first one."""
+        routes = [route for route in self._app.routes if isinstance(route, Route)]
+        matching = [route.methods or set() for route in routes if route.matches(scope)[0] is not Match.NONE]
+        return ", ".join(sorted(set().union(*matching)))
 
 
 def _json(value: Any) -> Response:
@@ -172,7 +182,7 @@ def _add_model_routes(app: FastAPI, state: ServerState) -> None:
         current, previous = await state.reload(wanted.path)
         return _json(ReloadAnswer(current, previous))
 
-    @app.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
+    @app.get("/metrics", **operation(None, str))
     async def metrics() -> Response:
         """Figures of the server in the text format of Prometheus."""
         return Response(state.metrics.text(), headers={"content-type": CONTENT_TYPE})
@@ -216,26 +226,3 @@ def _metadata(served: Served) -> ModelMetadata:
         ranking=model.policy.ranking_mode,
         feedback=model.feedback,
     )
-
-
-async def _on_request_error(request: HttpRequest, error: Exception) -> HttpResponse:
-    raise error  # the gate turns it into an answer, after it has read the rest of the body
-
-
-async def _on_input_error(request: HttpRequest, error: Exception) -> HttpResponse:
-    raise RequestError(400, "invalid_request", str(error)) from error
-
-
-async def _on_http_error(request: HttpRequest, error: Exception) -> HttpResponse:
-    status = error.status_code if isinstance(error, HTTPException) else 400
-    allow = getattr(error, "headers", None) or {}
-    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "invalid_request")
-    return HttpResponse(
-        error_body(code, REASONS.get(status, "The request is wrong")), status, allow, "application/json"
-    )
-
-
-async def _on_invalid_query(request: HttpRequest, error: Exception) -> HttpResponse:
-    problems = error.errors() if isinstance(error, RequestValidationError) else []
-    message = "; ".join(f"{'.'.join(map(str, problem['loc'][1:]))}: {problem['msg']}" for problem in problems)
-    return HttpResponse(error_body("invalid_request", message[:300]), 400, media_type="application/json")

@@ -24,9 +24,10 @@ REASONS = {
 
 
 def operation(body: Any, answer: Any, *statuses: int, many: bool = False, is_open: bool = False) -> dict[str, Any]:
-    """Arguments of a route: the schemas of its body and of its answers."""
+    """Arguments of a route: the schemas of its body and of its answers; an answer that is `str` is plain text."""
+    plain = {"text/plain": {"schema": {"type": "string"}}}
     responses: dict[int | str, dict[str, Any]] = {
-        200: {"description": "The answer.", "content": _content(answer, many)},
+        200: {"description": "The answer.", "content": plain if answer is str else _content(answer, many)},
     }
     for status in sorted(statuses if is_open else {*statuses, 401}):
         responses[status] = {"description": REASONS[status], "content": _content(ErrorAnswer)}

@@ -6,6 +6,7 @@ each batch, hence each answer, comes from one model.
 """
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
@@ -26,9 +27,12 @@ from ecoc.errors import EcocError, InputError
 from ecoc.model import Event, Model, ReadHistory, as_history, padded
 from ecoc.policies.base import Policy, RankBy
 from ecoc.policies.ranking import Query
+from ecoc.policies.value_policy import LARGEST_W
+from ecoc.serving.index import ItemIndex
 
 LARGEST_BATCH = 64
 MOST_WAITING = 1024
+_MEAN_OF = 8  # batches
 
 
 class OverloadedError(EcocError):
@@ -74,12 +78,17 @@ class _Mode(NamedTuple):
     has_w: bool
 
 
+def _mode_of(request: Request) -> _Mode:
+    return _Mode(request.rank_by, request.m, request.w is not None)
+
+
 class Served:
     """A model with what answers need at once: names of items, views by ranking mode."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self._views: dict[_Mode, Policy] = {}
+        self._index = ItemIndex.open(model)
 
     @property
     def name(self) -> str:
@@ -111,12 +120,16 @@ class Served:
     def topk(
         self, policy: Policy, query: Query, k: int, exclude: Tensor | None, only: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The best items and their scores."""
+        """The best items and their scores: by the bundle's index if it has one and can give them, else exactly."""
+        if self._index is not None and only is None:
+            return self._index.topk(policy, query, k, exclude=exclude)
         return policy.topk(query, k, exclude=exclude, only=only)
 
     def check(self, request: Request) -> None:
         """Refuse a ranking mode or weight that the model does not have."""
-        self.model.policy.ranked_by(request.rank_by, w=request.w, m=request.m)
+        has_usual_weight = request.w is None or 0 <= request.w <= LARGEST_W
+        if _mode_of(request) not in self._views or not has_usual_weight:  # a view costs more than all other checks
+            self.model.policy.ranked_by(request.rank_by, w=request.w, m=request.m)
 
     def warm_up(self) -> None:
         """Compute what is computed once, before the first request waits for it."""
@@ -175,7 +188,7 @@ def run_batch(served: Served, requests: Sequence[ReadRequest]) -> list[Answer]:
 def _by_mode(requests: Sequence[Request]) -> "dict[_Mode, list[int]]":
     groups: dict[_Mode, list[int]] = {}
     for place, request in enumerate(requests):
-        groups.setdefault(_Mode(request.rank_by, request.m, request.w is not None), []).append(place)
+        groups.setdefault(_mode_of(request), []).append(place)
     return groups
 
 
@@ -234,15 +247,28 @@ class _Waiting:
     served: Served  # whose indices the request holds
     done: Callable[[Answer | BaseException], None]
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the caller has given up: an answer that took too long would only delay the others."""
+        return isinstance(self.done, _Resolve) and self.done.future.done()
+
 
 class Engine:
     """Answers requests on a thread of its own."""
 
     def __init__(
-        self, served: Served, *, largest_batch: int = LARGEST_BATCH, most_waiting: int = MOST_WAITING, threads: int = 1
+        self,
+        served: Served,
+        *,
+        largest_batch: int = LARGEST_BATCH,
+        most_waiting: int = MOST_WAITING,
+        longest_wait: float = math.inf,
+        threads: int = 1,
     ) -> None:
         self.served = served
         self.largest_batch, self.most_waiting, self.threads = largest_batch, most_waiting, threads
+        self.longest_wait = longest_wait  # seconds; a request that would wait longer is refused at once
+        self._batch_seconds = 0.0  # mean of the last batches
         self.on_batch: Callable[[int, float], None] | None = None  # told the size and seconds of each batch
         self._queue: deque[_Waiting] = deque()
         self._wake = threading.Condition()
@@ -292,6 +318,7 @@ class Engine:
 
     async def answer_all(self, requests: Sequence[Request]) -> list[Answer]:
         """The answers to several requests, by one model; all are accepted or none."""
+        self._check_room(len(requests))  # reading costs more than refusing
         loop = asyncio.get_running_loop()
         served = self.served
         futures: list[asyncio.Future[Answer]] = [loop.create_future() for _ in requests]
@@ -308,12 +335,17 @@ class Engine:
 
     def _accept(self, waiting: list[_Waiting]) -> None:
         with self._wake:
-            if self._is_stopping:
-                raise StoppedError("the server is stopping")
-            if len(self._queue) + len(waiting) > self.most_waiting:
-                raise OverloadedError(f"{len(self._queue)} requests are waiting; try again later")
+            self._check_room(len(waiting))
             self._queue.extend(waiting)
             self._wake.notify()
+
+    def _check_room(self, count: int) -> None:
+        if self._is_stopping:
+            raise StoppedError("the server is stopping")
+        ahead = len(self._queue)
+        wait = ahead / self.largest_batch * self._batch_seconds
+        if ahead + count > self.most_waiting or wait > self.longest_wait:
+            raise OverloadedError(f"{ahead} requests are waiting; try again later")
 
     def _work(self) -> None:
         torch.set_num_threads(self.threads)
@@ -326,8 +358,10 @@ class Engine:
             except Exception as error:
                 results = [error] if len(batch) == 1 else self._one_by_one(batch)
             _deliver(batch, results)
+            spent = time.perf_counter() - start
+            self._batch_seconds += (spent - self._batch_seconds) / _MEAN_OF
             if self.on_batch is not None:
-                self.on_batch(len(batch), time.perf_counter() - start)
+                self.on_batch(len(batch), spent)
 
     def _one_by_one(self, batch: list[_Waiting]) -> list[Answer | BaseException]:
         """So that one request cannot fail those beside it."""
@@ -341,16 +375,19 @@ class Engine:
 
     def _take(self) -> list[_Waiting]:
         """What waits, for one model, at most a batch; empty when the engine stops and nothing waits."""
+        batch: list[_Waiting] = []
         with self._wake:
-            while not self._queue and not self._is_stopping:
-                self._wake.wait()
-            batch: list[_Waiting] = []
-            while self._queue and len(batch) < self.largest_batch and self._queue[0].served is self._next(batch):
-                batch.append(self._queue.popleft())
-            return batch
-
-    def _next(self, batch: list[_Waiting]) -> Served:
-        return batch[0].served if batch else self._queue[0].served
+            while not batch:
+                while not self._queue and not self._is_stopping:
+                    self._wake.wait()
+                if not self._queue:
+                    break
+                served = self._queue[0].served
+                while self._queue and self._queue[0].served is served and len(batch) < self.largest_batch:
+                    waiting = self._queue.popleft()
+                    if not waiting.is_abandoned:
+                        batch.append(waiting)
+        return batch
 
 
 class _Resolve:

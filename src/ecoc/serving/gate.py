@@ -9,13 +9,12 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
 from ecoc.errors import InputError
+from ecoc.serving.log import LineLog, now
 from ecoc.serving.messages import RequestError, error_body
-from ecoc.serving.metrics import LineLog
 from ecoc.serving.state import ServerState
 
 Scope = MutableMapping[str, Any]
@@ -37,8 +36,24 @@ SECURITY_HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 ]
+_SINGLE_HEADERS = frozenset(
+    b"host origin authorization content-type content-length content-encoding transfer-encoding".split()
+)
 _MOST_DISCARDED = 8_000_000  # bytes of a refused body that are read, so that the client gets to read the refusal
 _logger = logging.getLogger("ecoc.serving")
+
+
+class TokenCheck:
+    """Tells whether an Authorization header holds the token, in a time that does not depend on how much is right."""
+
+    def __init__(self, token: str) -> None:
+        self._digest = sha256(token.encode()).digest()
+
+    def __call__(self, header: bytes) -> bool:
+        """Whether it does."""
+        scheme, _, given = header.partition(b" ")
+        is_right = hmac.compare_digest(sha256(given.strip()).digest(), self._digest)
+        return is_right and scheme.lower() == b"bearer"
 
 
 class Gate:
@@ -51,7 +66,7 @@ class Gate:
         self._hosts = state.settings.hosts
         self._open_paths = OPEN_PATHS | open_paths
         token = state.settings.token
-        self._token = None if token is None else sha256(token.encode()).digest()
+        self._is_right = None if token is None else TokenCheck(token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -63,19 +78,24 @@ class Gate:
             await exchange.refuse(error)
         except InputError as error:
             await exchange.refuse(RequestError(400, "invalid_request", str(error)))
-        except (ConnectionError, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            _logger.error("internal error: %s: %s", type(error).__name__, " ".join(str(error).split())[:500])
+        except ConnectionError:  # the client has gone: nobody reads an answer
+            pass
+        except asyncio.CancelledError:  # the server stops and waits no longer
+            await exchange.refuse(RequestError(503, "stopping", "The server is stopping", retry_after=1), at_once=True)
+        except Exception:
+            _logger.exception("internal error")
             await exchange.refuse(RequestError(500, "internal", "The server failed to answer; see its log"))
         finally:
             seconds = time.perf_counter() - start
+            exchange.status = scope.get("refused", exchange.status)  # the protocol may have answered before
             self._state.metrics.request(exchange.route, exchange.status, seconds)
             if self._log is not None:
                 self._log.write(exchange.record(seconds))
 
     async def _answer(self, exchange: "Exchange") -> None:
         path = exchange.scope["path"]
+        if path in self._routes:
+            exchange.route = path
         self._check_host(exchange)
         self._check_token(exchange, path)
         if exchange.declared_length > self._state.settings.limits.body_bytes:
@@ -84,7 +104,11 @@ class Gate:
 
     def _check_host(self, exchange: "Exchange") -> None:
         """A page of another site may send requests here through the browser of a user; it does not get answers."""
+        if exchange.has_repeated_header:
+            raise RequestError(400, "repeated_header", "A header that says who asks for what is there twice")
         host = exchange.headers.get(b"host", b"").decode("latin-1").lower()
+        if not host and exchange.scope["http_version"] != "1.0":
+            raise RequestError(400, "host_missing", "Expected a Host header")
         if self._hosts is not None and _without_port(host) not in self._hosts:
             raise RequestError(400, "host_refused", "The Host header names a host that this server does not serve")
         origin = exchange.headers.get(b"origin")
@@ -92,15 +116,13 @@ class Gate:
             raise RequestError(403, "origin_refused", "Requests from pages of another origin are refused")
 
     def _check_token(self, exchange: "Exchange", path: str) -> None:
-        if self._token is None:
+        if self._is_right is None:
             if path.startswith("/admin"):
                 raise RequestError(403, "no_token", "This route is off because the server was started without a token")
             return
         if path in self._open_paths:
             return
-        scheme, _, given = exchange.headers.get(b"authorization", b"").partition(b" ")
-        is_right = hmac.compare_digest(sha256(given.strip()).digest(), self._token)
-        if scheme.lower() != b"bearer" or not is_right:
+        if not self._is_right(exchange.headers.get(b"authorization", b"")):
             raise RequestError(401, "token_wrong", "Expected the header Authorization: Bearer with the server's token")
 
 
@@ -110,6 +132,7 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send, state: ServerState) -> None:
         self.scope, self._receive, self._send, self._state = scope, receive, send, state
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.has_repeated_header = len(self.headers) < len(scope["headers"]) and _has_repeated(scope["headers"])
         self.status = 499  # the client went away before an answer began
         self.route = "other"
         self.history: object = None
@@ -152,7 +175,8 @@ class Exchange:
         """The whole body, which must be JSON that is not compressed."""
         if self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
             raise RequestError(415, "content_type", "Expected a body with Content-Type: application/json")
-        if self.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        codings = self.headers.get(b"content-encoding", b"identity"), self.headers.get(b"transfer-encoding", b"chunked")
+        if tuple(map(bytes.lower, codings)) != (b"identity", b"chunked"):
             raise RequestError(415, "content_encoding", "Compressed bodies are not accepted")
         message = await self.receive()
         parts = [message.get("body", b"")]
@@ -178,16 +202,16 @@ class Exchange:
         await self.send({"type": "http.response.start", "status": status, "headers": own})
         await self._send({"type": "http.response.body", "body": body})
 
-    async def refuse(self, error: RequestError) -> None:
-        """Send a refusal, unless an answer has begun. A body that is still on its way is read and thrown away."""
+    async def refuse(self, error: RequestError, *, at_once: bool = False) -> None:
+        """Send a refusal, unless an answer has begun. A body on its way is read and thrown away, unless `at_once`."""
         if self.status != 499:
             raise ConnectionAbortedError("an answer that had begun failed")
         headers = [(b"retry-after", b"%d" % error.retry_after)] if error.retry_after is not None else []
         if error.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        if error.status == 405:
-            headers.append((b"allow", b"POST"))
-        if not self._has_body_ended and not await self._discard():
+        if error.allow is not None:
+            headers.append((b"allow", error.allow.encode()))
+        if not self._has_body_ended and (at_once or error.status == 408 or not await self._discard()):
             headers.append((b"connection", b"close"))
         await self.send_json(error_body(error.code, error.message), error.status, tuple(headers))
 
@@ -210,7 +234,7 @@ class Exchange:
         """The line of the access log. The query is left out: it may hold what a user searched for."""
         client = self.scope.get("client")
         record: dict[str, object] = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "time": now(),
             "client": client[0] if client else None,
             "method": self.scope["method"],
             "path": self.scope["path"][:200],
@@ -220,6 +244,11 @@ class Exchange:
         if self.history is not None:
             record["history"] = self.history
         return record
+
+
+def _has_repeated(headers: list[tuple[bytes, bytes]]) -> bool:
+    names = [name for name, _ in headers if name in _SINGLE_HEADERS]
+    return len(names) > len(set(names))
 
 
 def _without_port(host: str) -> str:

@@ -11,24 +11,30 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from ecoc.data.times import LATEST
 from ecoc.errors import EcocError
 from ecoc.model import Event
 from ecoc.policies.base import RankBy
+from ecoc.policies.value_policy import LARGEST_W
 from ecoc.serving.engine import Answer, Request, Served
 from ecoc.serving.settings import Limits
 
 LIMITS = Limits()
 
 Text = Annotated[str, Meta(max_length=LIMITS.text)]
+Weight = Annotated[float, Meta(ge=0, le=LARGEST_W, description="blend: weight of the long-term value.")]
 K = Annotated[int, Meta(ge=1, le=LIMITS.k, description="Number of items to list.")]
 
 
 class RequestError(EcocError):
-    """A request is refused: status, a short code for programs, a message for people."""
+    """A request is refused: status, a short code for programs, a message for people, and what headers say."""
 
-    def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, *, retry_after: int | None = None, allow: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.status, self.code, self.message, self.retry_after = status, code, message, retry_after
+        self.status, self.code, self.message = status, code, message
+        self.retry_after, self.allow = retry_after, allow
 
 
 class HistoryEvent(Struct, forbid_unknown_fields=True, frozen=True):
@@ -36,7 +42,7 @@ class HistoryEvent(Struct, forbid_unknown_fields=True, frozen=True):
 
     item: Text
     feedback: Text | None = None
-    time: Annotated[float, Meta(description="Seconds since 1970.")] | None = None
+    time: Annotated[float, Meta(ge=-LATEST, le=LATEST, description="Seconds since 1970.")] | None = None
 
 
 class RecommendRequest(Struct, forbid_unknown_fields=True, frozen=True):
@@ -50,7 +56,7 @@ class RecommendRequest(Struct, forbid_unknown_fields=True, frozen=True):
     exclude: Annotated[list[Text], Meta(max_length=LIMITS.exclude, description="Items to leave out.")] = []
     only: Annotated[list[Text], Meta(max_length=LIMITS.only, description="List these items only.")] | None = None
     rank_by: Annotated[RankBy, Meta(description="Ranking mode; without it, the model's own.")] | None = None
-    w: Annotated[float, Meta(ge=0, description="blend: weight of the long-term value.")] | None = None
+    w: Weight | None = None
     m: Annotated[int, Meta(ge=1, le=LIMITS.k, description="rerank: items of the policy to order by value.")] | None = (
         None
     )

@@ -1,14 +1,11 @@
 """Figures of a server in the text format of Prometheus. Several workers share one folder of counters."""
 
 import os
-import threading
-from collections import deque
-from typing import TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from ecoc.serving.messages import ModelName, to_json
+from ecoc.serving.messages import ModelName
 
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -79,7 +76,9 @@ class ServerMetrics:
 
     def model(self, served: ModelName) -> None:
         """Another model answers from now on."""
-        if self._served is not None:
+        if SHARED_FOLDER not in os.environ:
+            self._model.clear()
+        elif self._served is not None:
             self._model.labels(self._served.name, self._served.version).set(0)  # shared files cannot forget a label
         self._model.labels(served.name, served.version).set(1)
         self._served = served
@@ -91,51 +90,3 @@ class ServerMetrics:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
-
-
-class LineLog:
-    """Writes JSON lines on a thread of its own: a reader that stops reading must not stop the server.
-
-    JSON escapes control characters, so no client can write to the terminal or begin a line of its own. Lines that do
-    not fit in memory are dropped, and the next line written counts them.
-    """
-
-    _MOST_LINES = 100_000
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._lines: deque[bytes] = deque()
-        self._dropped = 0
-        self._wake = threading.Event()
-        self._is_closing = False
-        self._thread = threading.Thread(target=self._work, name="ecoc-log", daemon=True)
-        self._thread.start()
-
-    def write(self, record: dict[str, object]) -> None:
-        """Write a record soon."""
-        if len(self._lines) >= self._MOST_LINES:
-            self._dropped += 1
-            return
-        if self._dropped:
-            record, self._dropped = {**record, "dropped_lines": self._dropped}, 0
-        self._lines.append(to_json(record))
-        if not self._wake.is_set():
-            self._wake.set()
-
-    def close(self) -> None:
-        """Write what is left, unless nobody reads it."""
-        self._is_closing = True
-        self._wake.set()
-        self._thread.join(timeout=1.0)
-
-    def _work(self) -> None:
-        while not (self._is_closing and not self._lines):
-            self._wake.wait()
-            self._wake.clear()
-            lines = [self._lines.popleft() for _ in range(len(self._lines))]
-            text = b"\n".join([*lines, b""]).decode()
-            try:
-                self._stream.write(text.replace("\x7f", "\\u007f"))
-                self._stream.flush()
-            except (OSError, ValueError):  # nobody reads
-                return

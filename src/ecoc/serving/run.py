@@ -6,7 +6,8 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,73 +19,93 @@ from ecoc.serving.app import build_app
 from ecoc.serving.catalogue import Catalogue
 from ecoc.serving.control import Lines, Message, Opened, refusal, settings_from_json
 from ecoc.serving.engine import Served
+from ecoc.serving.log import LineLog, line_log, now
 from ecoc.serving.messages import ModelName, RequestError, model_name
-from ecoc.serving.metrics import LineLog, ServerMetrics
+from ecoc.serving.metrics import ServerMetrics
 from ecoc.serving.protocol import Server, limited
 from ecoc.serving.settings import ServerSettings
+from ecoc.serving.sockets import listen
 from ecoc.serving.state import ServerState
 
 _logger = logging.getLogger("ecoc.serving")
 
 
 class Process:
-    """One process of a server, with sockets that are listening already."""
+    """One process of a server."""
 
-    def __init__(self, settings: ServerSettings, listeners: list[socket.socket]) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         torch.set_num_threads(settings.threads)
-        self.settings, self.listeners = settings, listeners
+        self.settings = settings
         self.metrics = ServerMetrics()
         self._failure: BaseException | None = None
+        self._access_log: LineLog | None = None
 
-    def run(self, on_ready: Callable[[Opened], None] | None = None, *, parent: socket.socket | None = None) -> None:
-        """Answer until a signal comes, or until the parent has gone. Raises what made loading the model fail."""
-        log = LineLog(sys.stderr) if self.settings.access_log else None
-        try:
+    def run(self, listener: socket.socket, on_ready: Callable[[Opened], None]) -> None:
+        """Answer until a signal comes. Raises what made loading the model fail."""
+        self._run(partial(self._serve_alone, listener, on_ready))
+
+    def work(self, parent: socket.socket) -> None:
+        """Answer as a worker, until a signal comes or the parent has gone. Raises as `run` does."""
+        self._run(partial(self._serve_beside, parent))
+
+    def _run(self, serve: Callable[[ServerState, Server], Awaitable[None]]) -> None:
+        with line_log(sys.stderr) as log:
+            self._access_log = log if self.settings.access_log else None
             with asyncio.Runner(loop_factory=_new_loop) as runner:
-                runner.run(self._serve(on_ready, parent, log))
-        finally:
-            if log is not None:
-                log.close()
+                runner.run(self._serve(serve))
         if self._failure is not None:
             raise self._failure
 
-    async def _serve(
-        self, on_ready: Callable[[Opened], None] | None, parent: socket.socket | None, log: LineLog | None
-    ) -> None:
+    async def _serve(self, serve: Callable[[ServerState, Server], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
         state = ServerState(self.settings, self.metrics)
-        link = None if parent is None else Link(await Lines.over(parent), state)
-        server = self._server(state, log)
-
-        async def start() -> None:
-            try:
-                await state.start()
-            except BaseException as error:
-                self._failure = error
-                server.should_exit = True
-                if link is not None:
-                    link.failed(error)
-                return
-            opened = _describe(state.served, self.listeners[0].getsockname()[1])
-            if on_ready is not None:
-                on_ready(opened)
-            loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(reload_current(state)))
-            if link is not None:
-                link.ready(opened)
-                await link.attend()
-                server.should_exit = True
-
-        starting = loop.create_task(start())
+        server = self._server(state)
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(reload_current(state)))
         try:
-            await server.serve(sockets=self.listeners)
+            await serve(state, server)
         finally:
-            starting.cancel()
             await loop.run_in_executor(None, state.stop)
 
-    def _server(self, state: ServerState, log: LineLog | None) -> Server:
+    async def _serve_alone(
+        self, listener: socket.socket, on_ready: Callable[[Opened], None], state: ServerState, server: Server
+    ) -> None:
+        async def start() -> None:  # probes are answered meanwhile
+            if await self._has_started(state):
+                on_ready(_describe(state.served, listener.getsockname()[1]))
+            else:
+                server.should_exit = True
+
+        starting = asyncio.get_running_loop().create_task(start())
+        await server.serve(sockets=[listener])
+        starting.cancel()
+
+    async def _serve_beside(self, parent: socket.socket, state: ServerState, server: Server) -> None:
+        link = Link(await Lines.over(parent), state)
+        if not await self._has_started(state):
+            link.failed(self._failure)
+            return
+        listener = listen(self.settings.host, self.settings.port, shared=True)  # now: others answer meanwhile
+        link.ready(_describe(state.served, self.settings.port))
+
+        async def attend() -> None:
+            await link.attend()
+            server.should_exit = True
+
+        attending = asyncio.get_running_loop().create_task(attend())
+        await server.serve(sockets=[listener])
+        attending.cancel()
+
+    async def _has_started(self, state: ServerState) -> bool:
+        try:
+            await state.start()
+        except BaseException as error:
+            self._failure = error
+        return self._failure is None
+
+    def _server(self, state: ServerState) -> Server:
         settings = self.settings
         config = uvicorn.Config(
-            build_app(state, log),
+            build_app(state, self._access_log),
             http=limited(settings.limits, settings.timeouts, self._on_refusal),
             ws="none",
             lifespan="off",
@@ -101,10 +122,12 @@ class Process:
 
         return Server(config, settings.timeouts, stop)
 
-    def _on_refusal(self, status: int) -> None:
+    def _on_refusal(self, status: int, code: str, client: str | None) -> None:
         self.metrics.request("other", status, 0.0)
         if status == 503:
             self.metrics.shed("connections")
+        if self._access_log is not None:
+            self._access_log.write({"time": now(), "client": client, "status": status, "code": code})
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -139,7 +162,7 @@ class Link:
         """The worker answers requests."""
         self._lines.send(kind="ready", opened=msgspec.to_builtins(opened))
 
-    def failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException | None) -> None:
         """The worker could not load the model and ends."""
         code = error.exit_code if isinstance(error, EcocError) else 1
         self._lines.send(kind="failed", exit_code=code, message=str(error) or type(error).__name__)
@@ -179,17 +202,16 @@ class Link:
         return ModelName(**message["model"])
 
 
-def work(listener: int, control: int) -> None:
-    """Body of a worker: descriptors of its listening socket and of its end of the pair."""
+def work(control: int) -> None:
+    """Body of a worker; `control` is the descriptor of its end of the pair of sockets."""
     parent = socket.socket(fileno=control)
     with parent.makefile("rb", buffering=0) as stream:
         settings = settings_from_json(json.loads(stream.readline())["settings"])
-    process = Process(settings, [socket.socket(fileno=listener)])
     try:
-        process.run(parent=parent)
+        Process(settings).work(parent)
     except EcocError as error:  # the parent reports it
         sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":
-    work(int(sys.argv[1]), int(sys.argv[2]))
+    work(int(sys.argv[1]))

@@ -28,29 +28,28 @@ def drop_new_connections(listener: socket.socket) -> None:
     listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, bytes(program))
 
 
-def listen(host: str, port: int, *, count: int = 1) -> list[socket.socket]:
-    """`count` listening sockets on one address; with several, the kernel spreads connections over them."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    first = _bound(family, host, port, shared=False)  # a port that another process shares would be accepted otherwise
-    if count == 1:
-        first.listen(_BACKLOG)
-        return [first]
-    port = first.getsockname()[1]
-    first.close()
-    listeners = [_bound(family, host, port, shared=True) for _ in range(count)]
-    for listener in listeners:
-        listener.listen(_BACKLOG)
-    return listeners
-
-
-def _bound(family: int, host: str, port: int, *, shared: bool) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind((host, port))
-    except BaseException:
-        listener.close()
-        raise
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A listening socket. If it is shared, the kernel spreads connections over all that listen on the address."""
+    listener = _bound(host, port, shared=shared)
+    listener.listen(_BACKLOG)
     return listener
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """A socket that keeps an address for shared listeners, and gets no connection itself."""
+    with _bound(host, port, shared=False) as alone:  # refused if another server listens there, shared or not
+        port = alone.getsockname()[1]
+    return _bound(host, port, shared=True)
+
+
+def _bound(host: str, port: int, *, shared: bool) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((host, port))
+    except BaseException:
+        bound.close()
+        raise
+    return bound

@@ -15,7 +15,10 @@ from ecoc.errors import ArtifactError, TrainingError
 from ecoc.storage.atomic import cleaned, json_bytes, put_in_place, remove_abandoned, write_aside
 from ecoc.storage.trusted import load_json, load_tensors
 
-_DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
+_DTYPES = {
+    **{torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32"},
+    **{torch.uint8: "U8", torch.bool: "BOOL"},
+}
 _LOGGER = logging.getLogger(__name__)
 
 R = TypeVar("R")

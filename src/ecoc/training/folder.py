@@ -9,7 +9,7 @@ from ecoc.errors import ArtifactError, InputError, ResourceError
 from ecoc.runs.config import RunConfig
 from ecoc.runs.folder import CHECKPOINTS, CONFIG, FINGERPRINT, METRICS, Run, is_run
 from ecoc.storage.atomic import write_whole
-from ecoc.storage.trusted import LARGEST_FILE, open_regular, read_bytes
+from ecoc.storage.trusted import LARGEST_FILE, open_regular, open_to_append, read_bytes
 
 _LEAST_ITEMS = 2
 _LONGEST_FINGERPRINT = 1 << 10  # bytes
@@ -46,9 +46,8 @@ def _is_half_begun(path: Path) -> bool:
     """Whether a process died in `begin_run`: the folder holds what it writes, and no settings yet."""
     if not (path / CHECKPOINTS).is_dir() or any((path / CHECKPOINTS).iterdir()):
         return False
-    names = {
-        entry.name for entry in path.iterdir() if not any(entry.match(f"{name}*.partial") for name in (CONFIG, ITEMS))
-    }
+    whole = (CONFIG, ITEMS, FINGERPRINT)  # written aside first
+    names = {entry.name for entry in path.iterdir() if not any(entry.match(f"{name}*.partial") for name in whole)}
     return names <= {CHECKPOINTS, ITEMS, FINGERPRINT, METRICS}
 
 
@@ -74,13 +73,13 @@ def begin_run(run: Run, data: Dataset, config: RunConfig) -> None:
     if data.counts.items < _LEAST_ITEMS:
         raise InputError(f"{data.path}: has {data.counts.items} item; at least {_LEAST_ITEMS} are needed to rank")
     try:
-        (run.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        run.checkpoints.mkdir(parents=True, exist_ok=True)
         with open_regular(data.path / ITEMS, largest=LARGEST_FILE, folder=data.path) as items:
             digest = write_whole(run.path / ITEMS, iter(lambda: items.read(_PIECE), b""))
         if digest != data.manifest.files[ITEMS].sha256:
             raise ArtifactError(f"{data.path / ITEMS}: changed since the dataset was opened; prepare again")
-        (run.path / FINGERPRINT).write_text(data.checksum + "\n")
-        (run.path / METRICS).touch()
+        write_whole(run.path / FINGERPRINT, [f"{data.checksum}\n".encode()])
+        open_to_append(run.path / METRICS).close()
         write_whole(run.path / CONFIG, [config.toml().encode()])  # last: it makes the folder a run
     except OSError as error:
         raise ResourceError(f"{run.path}: {error.strerror}; free space or choose another folder") from error

@@ -224,7 +224,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(change: object, message: st
         load_weights(policy, tensors, where="here")
 
 
-def test_buffers_may_have_any_size_but_not_any_type() -> None:
+def test_buffers_that_are_made_empty_may_have_any_size_but_not_any_type() -> None:
     policy = MarkovPolicy(3, LENGTH)
     followers, times = torch.tensor([2, 3, 1]), torch.tensor([1.0, 4.0, 2.0])
     starts = torch.tensor([0, 0, 2, 3, 3])
@@ -234,11 +234,15 @@ def test_buffers_may_have_any_size_but_not_any_type() -> None:
     assert set(policy.state_dict()) == set(saved)  # they are buffers still
     with pytest.raises(ArtifactError, match=r"tensor 'followers' is torch\.int32"):
         load_weights(policy, {**saved, "followers": followers.int()}, where="here")
+    with pytest.raises(ArtifactError, match=r"tensor 'share' is torch\.float32 \[9\], expected torch\.float32 \[4\]"):
+        load_weights(policy, {**saved, "share": torch.rand(9)}, where="here")
+    with pytest.raises(ArtifactError, match="contradict one another"):
+        load_weights(policy, {**saved, "followers": followers + 9}, where="here")
 
 
 def test_buffers_inside_the_encoder_are_found() -> None:
     policy, encoder = doubling_policy()
-    encoder.register_buffer("seen", torch.zeros(2))
+    encoder.register_buffer("seen", torch.zeros(0))
     load_weights(policy, {"table": policy.table.detach() + 1, "encoder.seen": torch.ones(5)}, where="here")
     assert torch.equal(policy.state_dict()["encoder.seen"], torch.ones(5))
 

@@ -11,11 +11,12 @@ from ecoc.storage.trusted.files import (
     is_there,
     open_regular,
     open_to_append,
+    own_folder,
     read_bytes,
 )
 from ecoc.storage.trusted.tables import map_table, read_table
 from ecoc.storage.trusted.tensors import load_tensors
-from ecoc.storage.trusted.text import LARGEST_JSON, load_json, load_toml, parse_json, printable
+from ecoc.storage.trusted.text import LARGEST_JSON, load_json, load_toml, parse_json, printable, printable_json
 
 __all__ = [
     "LARGEST_FILE",
@@ -28,8 +29,10 @@ __all__ = [
     "map_table",
     "open_regular",
     "open_to_append",
+    "own_folder",
     "parse_json",
     "printable",
+    "printable_json",
     "read_bytes",
     "read_table",
 ]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
-from ecoc.errors import ArtifactError
+from ecoc.errors import ArtifactError, EcocError, InputError
 
 LARGEST_FILE = 1 << 40
 """Bytes of an array or of a tensor file: far above what fits a machine."""
@@ -28,7 +28,7 @@ def open_regular(path: Path, *, largest: int, folder: Path | None = None) -> Buf
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        raise ArtifactError(f"{path}: {_reason(error)}") from None
+        raise _unreadable(path, error) from None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -61,15 +61,30 @@ def open_to_append(path: Path) -> BufferedWriter:
 
 def is_there(path: Path) -> bool:
     """Whether a name is taken, also by a FIFO or a broken link, which `is_file` would take for nothing."""
-    return os.path.lexists(path)
+    try:
+        path.lstat()
+    except PermissionError as error:
+        raise _unreadable(path, error) from None
+    except OSError:
+        return False
+    return True
 
 
-def _reason(error: OSError) -> str:
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return "missing"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return "permission denied; make it readable"
-    return f"not readable ({error.strerror or error})"
+def own_folder(path: Path) -> Path:
+    """The path of a folder inside another, which may be absent. A link is refused: files would be written elsewhere."""
+    if path.is_symlink():
+        raise ArtifactError(f"{path}: a link; put the folder itself there")
+    if is_there(path) and not path.is_dir():
+        raise ArtifactError(f"{path}: expected a folder; remove it")
+    return path
+
+
+def _unreadable(path: Path, error: OSError) -> EcocError:
+    """What cannot be read is damaged; what may not be read is not."""
+    if isinstance(error, PermissionError):
+        return InputError(f"{path}: permission denied; make it readable")
+    is_missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+    return ArtifactError(f"{path}: {'missing' if is_missing else f'not readable ({error.strerror or error})'}")
 
 
 def _kind(mode: int) -> str:
@@ -84,7 +99,7 @@ def read_bytes(path: Path, *, largest: int, folder: Path | None = None) -> bytes
         try:
             content = stream.read(size + 1)
         except OSError as error:
-            raise ArtifactError(f"{path}: {_reason(error)}") from None
+            raise _unreadable(path, error) from None
     if len(content) != size:
         raise ArtifactError(f"{path}: changes while it is read; try again")
     return content
@@ -96,7 +111,7 @@ def file_sha256(path: Path) -> str:
         try:
             return hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
-            raise ArtifactError(f"{path}: {_reason(error)}") from None
+            raise _unreadable(path, error) from None
 
 
 @contextmanager

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _BATCH = 1 << 16  # rows
 _MOST_ROW_GROUPS = 10_000
+_ENCODINGS = frozenset({"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"})
 _EXPANSION, _SPARE = 8, 64 << 20  # a table may take this many times its file, and so many bytes more
 
 
@@ -44,8 +45,14 @@ def read_table(
                     raise ValueError("its text takes far more memory than the file")
                 batches.append(pa.record_batch([_decoded(array) for array, _ in arrays], schema=schema))
             return pa.Table.from_batches(batches, schema)
-        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        except KeyError:  # of a column that has no such leaf
+            raise ArtifactError(f"{path}: not a readable table ({_other_columns(schema)})") from None
+        except (pa.ArrowException, OSError, ValueError, TypeError) as error:
             raise ArtifactError(f"{path}: not a readable table ({printable(str(error))[:100]})") from None
+
+
+def _other_columns(schema: "pa.Schema") -> str:
+    return f"its columns are not {', '.join(schema.names)} with their types"
 
 
 def _check_metadata(file: Any, schema: "pa.Schema", most_rows: int, limit: int) -> None:
@@ -57,7 +64,7 @@ def _check_metadata(file: Any, schema: "pa.Schema", most_rows: int, limit: int) 
         for field in file.schema_arrow
     }
     if list(types.items()) != [(field.name, field.type) for field in schema]:
-        raise ValueError(f"its columns are not {', '.join(schema.names)} with their types")
+        raise ValueError(_other_columns(schema))
     if not 0 <= metadata.num_rows <= most_rows or metadata.num_row_groups > _MOST_ROW_GROUPS:
         raise ValueError(f"{metadata.num_rows:,} rows, expected at most {most_rows:,}")
     width = sum(8 if field.type == pa.string() else field.type.bit_width // 8 for field in schema)
@@ -68,6 +75,8 @@ def _check_metadata(file: Any, schema: "pa.Schema", most_rows: int, limit: int) 
             claimed += max(chunk.total_uncompressed_size, 0)
             if chunk.compression not in ("SNAPPY", "UNCOMPRESSED"):  # others compress zeros by a factor of thousands
                 raise ValueError(f"compressed with {chunk.compression}, expected SNAPPY")
+            if not _ENCODINGS.issuperset(chunk.encodings):  # differences between texts make few bytes long texts
+                raise ValueError(f"encoded with {', '.join(chunk.encodings)}")
     if max(width * metadata.num_rows, claimed) > limit:
         raise ValueError("its rows take far more memory than the file")
 
@@ -103,7 +112,7 @@ def map_table(
                 raise ValueError("not an Arrow file")
             messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(content).slice(8))
             if not pa.ipc.read_schema(messages.read_next_message()).equals(schema):
-                raise ValueError(f"its columns are not {', '.join(schema.names)} with their types")
+                raise ValueError(_other_columns(schema))
             batches: list[pa.RecordBatch] = []
             count = 0
             for message in messages:

@@ -27,6 +27,11 @@ def printable(text: str, *, keep: str = "") -> str:
     return _CONTROL.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
 
 
+def printable_json(text: str) -> str:
+    """JSON for a terminal: what JSON leaves as it is and a terminal may obey is written as JSON's own escapes."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def _escape(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
@@ -52,7 +57,7 @@ def parse_json(content: bytes, *, most_values: int = _MOST_VALUES, finite: bool 
     _check_depth(content)
     hooks: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": _finite} if finite else {}
     try:
-        return json.loads(content.decode("utf-8"), parse_int=_integer, **hooks)
+        return json.loads(content.decode("utf-8"), parse_int=_integer, object_pairs_hook=_object, **hooks)
     except UnicodeDecodeError:
         raise ValueError("not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -72,6 +77,14 @@ def _check_depth(content: bytes) -> None:
             raise ValueError(f"more than {_DEEPEST} levels")
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; with a key in it twice, two readers of the file could see two different things."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key appears twice in an object")
+    return values
+
+
 def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number")
 
@@ -89,10 +102,10 @@ def _finite(text: str) -> float:
     return number
 
 
-def load_toml(path: Path) -> dict[str, Any]:
+def load_toml(path: Path, *, folder: Path = Path("/")) -> dict[str, Any]:
     """Read a TOML file of settings; a wrong one is an InputError, because people write it."""
     try:
-        text = read_bytes(path, largest=_LARGEST_TOML, folder=Path("/")).decode("utf-8")
+        text = read_bytes(path, largest=_LARGEST_TOML, folder=folder).decode("utf-8")
         return tomllib.loads(text)
     except ArtifactError as error:
         raise InputError(f"{error}; give a readable TOML file") from None
