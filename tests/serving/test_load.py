@@ -108,7 +108,7 @@ def test_a_single_client_waits_a_few_milliseconds(large: Path, busy: Server, tmp
 def test_batches_answer_five_times_as_many_requests_for_the_same_processor_time(large: Path, tmp_path: Path) -> None:
     def rate(*options: str) -> float:
         with serving(large / "bundle", *options, token=TOKEN) as server:
-            bodies = large / "policy.jsonl"
+            bodies = large / "blend.jsonl"  # as the model ranks of itself
             run_load(server, bodies, tmp_path / "load.json", clients=64, seconds=1)
             before = cpu_seconds(server.process.pid)
             outcome = run_load(server, bodies, tmp_path / "load.json", clients=64, seconds=15)
@@ -416,8 +416,9 @@ def _is_quiet(process: int) -> bool:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_minutes_of_half_load_do_not_grow_the_server(pair: Pair, tmp_path: Path) -> None:
-    """Also with clients that come and go: 1 in 10 requests is cut off."""
+    """Every second a client crashes."""
     with serving(pair.bundles[0], token=TOKEN) as server:
         process, rng = server.process.pid, random.Random(0)
         with loaded(server, pair.bodies, tmp_path / "x.json", "--pause", "0.1", clients=64) as outcomes:

@@ -1,6 +1,7 @@
 """One process of a server: loads the model and answers until a signal comes."""
 
 import asyncio
+import gc
 import json
 import logging
 import signal
@@ -100,6 +101,8 @@ class Process:
             await state.start()
         except BaseException as error:
             self._failure = error
+        gc.collect()
+        gc.freeze()  # to search all that is loaded takes 0.2 s, again and again, in which nobody is answered
         return self._failure is None
 
     def _server(self, state: ServerState) -> Server:
