@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -187,7 +188,7 @@ def test_progress_that_nobody_can_see_does_not_go_to_the_output(attempts: Attemp
 @pytest.mark.parametrize("redirection", [">&- 2>&- <&-", "| true"])
 def test_the_real_script_with_closed_streams(attempts: Attempts, ecoc_command: Path, redirection: str) -> None:
     """As a shell starts it, with all that the interpreter does at its end."""
-    command = f"{ecoc_command} info {attempts.originals.run} {redirection}"
+    command = f"{shlex.quote(str(ecoc_command))} info {shlex.quote(str(attempts.originals.run))} {redirection}"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
     )

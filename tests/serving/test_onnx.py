@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -145,14 +144,18 @@ def test_other_critics_read_the_state_of_the_graph(data: Path, critic: str) -> N
     check_same(ecoc.load(path), ecoc.load(path, runtime="onnx"), count=200)
 
 
-def test_the_server_answers_by_onnx_and_reports_to_nobody(critic_bundle: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder in which onnxruntime would write; it does not where `CI` is set."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_the_server_answers_by_onnx_and_reports_to_nobody(critic_bundle: Path, home: Path) -> None:
     model = ecoc.load(critic_bundle)
-    before = os.environ.get("HOME", "")
-    os.environ["HOME"] = str(tmp_path)
-    try:
-        server = Server(critic_bundle, "--runtime", "onnx", "--workers", "2")
-    finally:
-        os.environ["HOME"] = before
+    server = Server(critic_bundle, "--runtime", "onnx", "--workers", "2")
     try:
         for history in histories(model, 20, seed=3):
             names = [event[0] for event in history]
@@ -161,16 +164,13 @@ def test_the_server_answers_by_onnx_and_reports_to_nobody(critic_bundle: Path, t
             assert [item["item"] for item in answer["items"]] == model.recommend([names], 20).items[0]
     finally:
         assert server.stop() == 0
-    assert not list(tmp_path.rglob("*icrosoft*")), "onnxruntime wrote an identifier of the machine"
+    assert not list(home.rglob("*icrosoft*")), "onnxruntime wrote an identifier of the machine"
 
 
-def test_onnxruntime_would_report_without_the_variable(tmp_path: Path) -> None:
-    environment = {**os.environ, "HOME": str(tmp_path)}
-    environment.pop("ORT_DISABLE_TELEMETRY", None)
-    environment.pop("XDG_CACHE_HOME", None)
+def test_onnxruntime_would_report_without_the_variable(home: Path) -> None:
     statement = "import sys, onnxruntime; onnxruntime.disable_telemetry_events()"
-    subprocess.run([ECOC.parent / "python", "-c", statement], env=environment, check=True, timeout=60)
-    assert list(tmp_path.rglob("*icrosoft*")), "the check of the test above sees nothing any more"
+    subprocess.run([ECOC.parent / "python", "-c", statement], check=True, timeout=60)
+    assert list(home.rglob("*icrosoft*")), "the check of the test above sees nothing any more"
 
 
 # Tampered files
@@ -346,14 +346,22 @@ def test_the_command_ends_with_3_one_line_and_little_memory(bundle: Path, tmp_pa
 
 
 def ended(*command: object) -> tuple[int, bytes, int]:
-    """Exit code, standard error and peak memory in bytes of a command."""
-    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    with process.stderr as stream:
-        error = stream.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, error, usage.ru_maxrss * 1024
+    """Exit code, standard error and peak memory in bytes of a command.
+
+    Its parent is a small process: a child counts the memory of its parent as its own until it runs its program.
+    """
+    measure = (
+        "import os, subprocess, sys\n"
+        "process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
+        "_, status, usage = os.wait4(process.pid, 0)\n"
+        "process.returncode = os.waitstatus_to_exitcode(status)\n"
+        "print(process.returncode, usage.ru_maxrss * 1024)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", measure, *map(str, command)], capture_output=True, timeout=120, check=True
+    )
+    code, peak = done.stdout.split()
+    return int(code), done.stderr, int(peak)
 
 
 def test_a_state_that_is_not_finite_reaches_no_answer(bundle: Path, tmp_path: Path) -> None:
