@@ -50,7 +50,7 @@ bench: $(READY)  ## speed, as ratios measured in one run
 	"$(BIN)/python" benchmarks/open_data.py
 	"$(BIN)/python" benchmarks/serve.py
 
-soak: $(READY)  ## checks that take minutes: 100 M events in bounded memory, long fuzzing
+soak: $(READY)  ## checks that take minutes: 100 M events in bounded memory, long fuzzing, load on a server
 	"$(BIN)/python" benchmarks/soak_prepare.py
 	ECOC_FUZZ_SECONDS=60 "$(BIN)/pytest" tests/reliability
 	$(ONE_THREAD) "$(BIN)/pytest" -m soak -s $(ALONE)
