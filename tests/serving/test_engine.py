@@ -254,5 +254,5 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once(models: Path, mon
         engine.ask(Request(k=1))
     results = asyncio.run(ask(40))
     engine.stop()
-    assert 2 <= sum(isinstance(result, Answer) for result in results) <= 10
+    assert 1 <= sum(isinstance(result, Answer) for result in results) <= 10
     assert all(isinstance(result, Answer | OverloadedError) for result in results)
